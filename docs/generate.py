@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from evertick.domain.events import EventType
 from evertick.domain.states import GapReason, OpenAttempt, Outcome, RunReason, RunStatus, StateWord, gap_status
 from evertick.metrics.catalog import ALL, LAG_BOUNDS, PROCESS
 
@@ -191,7 +192,16 @@ def metrics_page() -> str:
     return "\n\n".join([_METRICS_INTRO.replace("{bounds}", bounds), "## All metrics", table, _METRICS_KEDA]) + "\n"
 
 
-PAGES = {"metrics.md": metrics_page, "states.md": states_page}
+def events_page() -> str:
+    """`docs/events.md` with the table of types as they are."""
+    before, begin, rest = _read("events.md").partition("<!-- begin: types")
+    mark, _, rest = rest.partition("\n")
+    _, end, after = rest.partition("<!-- end: types -->")
+    table = _table("type", EventType, set_by="caused by")
+    return f"{before}{begin}{mark}\n\n{table}\n\n{end}{after}"
+
+
+PAGES = {"events.md": events_page, "metrics.md": metrics_page, "states.md": states_page}
 
 
 def main() -> None:

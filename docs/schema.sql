@@ -14,6 +14,20 @@ CREATE TYPE evertick.circuit_state AS ENUM (
     'half_open'
 );
 
+CREATE TYPE evertick.event_type AS ENUM (
+    'run.finished',
+    'gap.recorded',
+    'gap.removed',
+    'job.created',
+    'job.edited',
+    'job.paused',
+    'job.resumed',
+    'job.finished',
+    'job.reopened',
+    'job.deleted',
+    'audit.recorded'
+);
+
 CREATE TYPE evertick.gap_reason AS ENUM (
     'missed',
     'paused',
@@ -85,6 +99,20 @@ BEGIN
                        ledger, part, first_us, first_us + 86400000000);
     END LOOP;
     RETURN true;
+END $$;
+
+CREATE FUNCTION evertick.add_event_day(day date) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    first_us bigint := microseconds(day::timestamp AT TIME ZONE 'UTC');
+    part     text   := 'events_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    IF to_regclass(part) IS NULL THEN
+        EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING ALL)', part);
+        EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)',
+                       part, first_us, first_us + 86400000000);
+    END IF;
 END $$;
 
 CREATE FUNCTION evertick.answer_bytes(body bytea) RETURNS bigint
@@ -159,10 +187,23 @@ BEGIN
     EXECUTE format('DROP TABLE IF EXISTS attempts_%1$s, outcomes_%1$s', to_char(day, 'YYYYMMDD'));
 END $_$;
 
+CREATE FUNCTION evertick.drop_event_day(day date) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    EXECUTE format('DROP TABLE IF EXISTS events_%s', to_char(day, 'YYYYMMDD'));
+END $$;
+
 CREATE FUNCTION evertick.gap_digest(job_id bigint, first_at timestamp with time zone, last_at timestamp with time zone, ticks bigint, spec_version integer, reason evertick.gap_reason) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$SELECT row_digest(concat_ws(chr(31), job_id, microseconds(first_at), microseconds(last_at), ticks, spec_version,
                                      reason))$$;
+
+CREATE FUNCTION evertick.is_streamed(tenant_id bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (SELECT FROM event_streams stream WHERE stream.tenant_id = is_streamed.tenant_id OR stream.is_of_all)
+$$;
 
 CREATE FUNCTION evertick.lane_id_of(queue_id bigint, partition bigint, priority bigint, is_gated boolean DEFAULT false) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -215,6 +256,123 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         server_identity.timeline := NULL;
     END;
+END $$;
+
+CREATE FUNCTION evertick.stream_audit_log() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, entry_id)
+        SELECT 'audit.recorded', tenant_id, entry_id FROM added WHERE is_streamed(tenant_id) ORDER BY entry_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_changed_jobs() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, job_id, spec_version, detail)
+        SELECT change.type::event_type, changed.tenant_id, changed.job_id, changed.spec_version, changed.pause_reason
+          FROM changed
+          JOIN former ON former.job_id = changed.job_id
+         CROSS JOIN LATERAL (
+                   SELECT 'job.edited' AS type WHERE changed.spec_version <> former.spec_version
+                    UNION ALL
+                   SELECT CASE changed.status
+                              WHEN 'paused' THEN 'job.paused' WHEN 'deleted' THEN 'job.deleted' ELSE 'job.resumed'
+                          END
+                    WHERE changed.status <> former.status
+               ) AS change
+         WHERE is_streamed(changed.tenant_id);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_finished_jobs() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, job_id, spec_version)
+        SELECT CASE TG_OP WHEN 'INSERT' THEN 'job.finished' ELSE 'job.reopened' END::event_type, job.tenant_id, job.job_id,
+               job.spec_version
+          FROM changed
+          JOIN jobs job ON job.job_id = changed.job_id
+         WHERE is_streamed(job.tenant_id) AND job.status <> 'deleted';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_gaps() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, job_id, fire_at, last_at, ticks, spec_version, detail)
+        SELECT 'gap.recorded', job.tenant_id, gap.job_id, gap.first_at, gap.last_at, gap.ticks, gap.spec_version,
+               gap.reason::text
+          FROM added gap
+          JOIN jobs job ON job.job_id = gap.job_id
+         WHERE is_streamed(job.tenant_id);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_jobs() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, job_id, spec_version)
+        SELECT 'job.created', tenant_id, job_id, spec_version FROM added WHERE is_streamed(tenant_id) ORDER BY job_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_outcomes() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, lane_id, seq)
+        SELECT 'run.finished', queue.tenant_id, added.lane_id, added.seq
+          FROM added
+          JOIN queues queue ON queue.queue_id = lane_queue(added.lane_id)::integer
+         WHERE added.is_final AND is_streamed(queue.tenant_id);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_removed_gaps() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, job_id, fire_at, last_at, ticks, spec_version, detail)
+        SELECT 'gap.removed', job.tenant_id, gap.job_id, gap.first_at, gap.last_at, gap.ticks, gap.spec_version,
+               gap.reason::text
+          FROM removed gap
+          JOIN jobs job ON job.job_id = gap.job_id
+         WHERE is_streamed(job.tenant_id) AND gap.last_at > clock_at() - interval '1 hour';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION evertick.stream_withdrawals() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM event_streams) THEN
+        INSERT INTO new_events (type, tenant_id, job_id, fire_at, spec_version)
+        SELECT 'run.finished', job.tenant_id, added.job_id, added.fire_at, added.spec_version
+          FROM added
+          JOIN jobs job ON job.job_id = added.job_id
+         WHERE is_streamed(job.tenant_id);
+    END IF;
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION evertick.version_bytes(payload text, spec text) RETURNS bigint
@@ -411,6 +569,54 @@ CREATE TABLE evertick.dead_letters (
     reason text NOT NULL
 );
 
+CREATE TABLE evertick.event_positions (
+    is_only boolean DEFAULT true NOT NULL,
+    last_position bigint NOT NULL,
+    kept_from bigint NOT NULL,
+    CONSTRAINT event_positions_is_only_check CHECK (is_only)
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.event_sinks (
+    tenant_id bigint NOT NULL,
+    cursor bigint NOT NULL,
+    latest bigint NOT NULL,
+    epoch bigint DEFAULT 0 NOT NULL,
+    leased_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    next_try_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    delivered_at timestamp with time zone,
+    failing_since timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    last_error text,
+    types text[],
+    target json NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.event_streams (
+    tenant_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    since bigint NOT NULL,
+    is_of_all boolean NOT NULL
+);
+
+CREATE TABLE evertick.events (
+    "position" bigint NOT NULL,
+    tenant_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    job_id bigint,
+    fire_at timestamp with time zone,
+    last_at timestamp with time zone,
+    ticks bigint,
+    lane_id bigint,
+    seq bigint,
+    entry_id bigint,
+    spec_version integer,
+    type evertick.event_type NOT NULL,
+    detail text
+)
+PARTITION BY RANGE ("position");
+
 CREATE TABLE evertick.finished_jobs (
     job_id bigint NOT NULL,
     finished_at timestamp with time zone NOT NULL
@@ -508,6 +714,32 @@ CREATE TABLE evertick.migrations (
     digest text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     needs text
+);
+
+CREATE TABLE evertick.new_events (
+    number bigint NOT NULL,
+    tenant_id bigint NOT NULL,
+    at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    job_id bigint,
+    fire_at timestamp with time zone,
+    last_at timestamp with time zone,
+    ticks bigint,
+    lane_id bigint,
+    seq bigint,
+    entry_id bigint,
+    spec_version integer,
+    type evertick.event_type NOT NULL,
+    detail text
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE evertick.new_events ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME evertick.new_events_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE evertick.nodes (
@@ -942,6 +1174,18 @@ ALTER TABLE ONLY evertick.cluster_identity
 ALTER TABLE ONLY evertick.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id, fire_at);
 
+ALTER TABLE ONLY evertick.event_positions
+    ADD CONSTRAINT event_positions_pkey PRIMARY KEY (is_only);
+
+ALTER TABLE ONLY evertick.event_sinks
+    ADD CONSTRAINT event_sinks_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY evertick.event_streams
+    ADD CONSTRAINT event_streams_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY evertick.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY ("position");
+
 ALTER TABLE ONLY evertick.finished_jobs
     ADD CONSTRAINT finished_jobs_pkey PRIMARY KEY (job_id);
 
@@ -965,6 +1209,9 @@ ALTER TABLE ONLY evertick.leases
 
 ALTER TABLE ONLY evertick.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY evertick.new_events
+    ADD CONSTRAINT new_events_pkey PRIMARY KEY (number);
 
 ALTER TABLE ONLY evertick.nodes
     ADD CONSTRAINT nodes_pkey PRIMARY KEY (node);
@@ -1089,6 +1336,10 @@ CREATE INDEX dead_letters_by_age ON evertick.dead_letters USING brin (died_at);
 CREATE INDEX dead_letters_of_job ON evertick.dead_letters USING btree (job_id, died_at);
 
 CREATE INDEX dead_letters_of_tenant ON evertick.dead_letters USING btree (tenant_id, died_at);
+
+CREATE INDEX event_sinks_behind ON evertick.event_sinks USING btree (next_try_at) WHERE (cursor < latest);
+
+CREATE INDEX events_of_tenant ON ONLY evertick.events USING btree (tenant_id, "position");
 
 CREATE INDEX finished_jobs_by_age ON evertick.finished_jobs USING btree (finished_at);
 
@@ -1272,11 +1523,37 @@ ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_7_partiti
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_7_pkey;
 
+CREATE TRIGGER stream_audit_log AFTER INSERT ON evertick.audit_log REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_audit_log();
+
+CREATE TRIGGER stream_changed_gaps AFTER UPDATE ON evertick.gaps REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_gaps();
+
+CREATE TRIGGER stream_changed_jobs AFTER UPDATE ON evertick.jobs REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_changed_jobs();
+
+CREATE TRIGGER stream_finished_jobs AFTER INSERT ON evertick.finished_jobs REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_finished_jobs();
+
+CREATE TRIGGER stream_gaps AFTER INSERT ON evertick.gaps REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_gaps();
+
+CREATE TRIGGER stream_jobs AFTER INSERT ON evertick.jobs REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_jobs();
+
+CREATE TRIGGER stream_outcomes AFTER INSERT ON evertick.outcomes REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_outcomes();
+
+CREATE TRIGGER stream_removed_gaps AFTER DELETE ON evertick.gaps REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_removed_gaps();
+
+CREATE TRIGGER stream_reopened_jobs AFTER DELETE ON evertick.finished_jobs REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_finished_jobs();
+
+CREATE TRIGGER stream_withdrawals AFTER INSERT ON evertick.withdrawals REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION evertick.stream_withdrawals();
+
 ALTER TABLE ONLY evertick.alert_targets
     ADD CONSTRAINT alert_targets_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
 
 ALTER TABLE ONLY evertick.api_keys
     ADD CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
+
+ALTER TABLE ONLY evertick.event_sinks
+    ADD CONSTRAINT event_sinks_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.event_streams(tenant_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY evertick.event_streams
+    ADD CONSTRAINT event_streams_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
 
 ALTER TABLE ONLY evertick.target_hosts
     ADD CONSTRAINT target_hosts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);

@@ -13,7 +13,11 @@ HEAD = (
 )
 _OPTIONS = ("--schema-only", "--no-owner", "--no-privileges", "--schema=evertick")
 # Partitions of days are named after the day on which the migrations were run.
-_DAYS = ("--exclude-table=evertick.attempts_2*", "--exclude-table=evertick.outcomes_2*")
+_DAYS = (
+    "--exclude-table=evertick.attempts_2*",
+    "--exclude-table=evertick.outcomes_2*",
+    "--exclude-table=evertick.events_2*",
+)
 _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)$\n?", re.MULTILINE)
 
 

@@ -288,6 +288,7 @@ class Settings:
     archive_region: str | None = _setting(_text, None)
     archive_access_key: str | None = _setting(_text, None, is_secret=True)  # None: as the variables of AWS say
     archive_secret_key: str | None = _setting(_text, None, is_secret=True)
+    event_days: float = _setting(_positive, 7.0)  # no longer than the history and the audit log
 
     @property
     def heartbeat(self) -> timedelta:
@@ -316,6 +317,10 @@ class Settings:
     @property
     def dead_letters(self) -> timedelta:
         return timedelta(days=self.dead_letter_days)
+
+    @property
+    def events(self) -> timedelta:
+        return timedelta(days=self.event_days)
 
     def __repr__(self) -> str:
         shown = (f"{each.name}={_shown(each.metadata, getattr(self, each.name))}" for each in fields(self))

@@ -180,7 +180,7 @@ async def running(
         if settings.database_url is None:
             await stack.enter_async_context(_supervised(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
-            kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
+            kept = Kept(settings.history, settings.audit_log, settings.dead_letters, settings.events)
             pool = await stack.enter_async_context(await janitor_pool(url))
             buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
             archive = await stack.enter_async_context(open_archive(settings))

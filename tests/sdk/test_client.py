@@ -119,6 +119,13 @@ async def _call_about_alerts(client: AsyncClient) -> None:
     await client.alerts.remove_target()
 
 
+async def _call_about_events(client: AsyncClient) -> None:
+    stream = await client.events.set_stream(types=["run.finished"])
+    assert (await client.events.stream()).created_at == stream.created_at
+    assert [event async for event in client.events.list(types=["gap.removed"], page_size=1)] == []
+    await client.events.remove_stream()
+
+
 async def _call_as_an_admin(client: AsyncClient) -> None:
     assert (await client.preview(NOON, count=2)).description
     assert [node.is_alive for node in (await client.cluster()).nodes] == [True]
@@ -146,6 +153,7 @@ async def test_every_operation_of_the_api_has_a_call(
     await _call_about_targets(house, client)
     await _call_about_queues(client)
     await _call_about_alerts(client)
+    await _call_about_events(client)
     await _call_about_replays(client, job_id)
     await _call_as_an_admin(client)
     offered = {(operation.method, operation.path) for operation in operations() if operation.role is not None}

@@ -29,6 +29,8 @@ COLUMN_TYPES: dict[type, set[str]] = {
 
 # These are executed for what they do. The columns that they have are never read.
 UNREAD = {
+    "events.add_day",
+    "events.drop_day",
     "keys.lock_tenant",
     "ledgers.drop_day",
     "measurements.hold_snapshot",

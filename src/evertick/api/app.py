@@ -8,7 +8,7 @@ import functools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
 from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
-from evertick.api.routes import access, alerts, batch, engine, jobs, runs, schedules, targets, workers
+from evertick.api.routes import access, alerts, batch, engine, events, jobs, runs, schedules, targets, workers
 from evertick.api.services import Services
 from evertick.metrics.catalog import HTTP_REQUESTS, HTTP_SECONDS
 
@@ -33,6 +33,7 @@ ROUTES = (
     workers.queue_routes,
     targets.routes,
     alerts.routes,
+    events.routes,
     engine.status_routes,
     access.tenant_routes,
     access.key_routes,
@@ -155,6 +156,8 @@ class AsgiApp:
         finally:
             if response.on_sent is not None:
                 response.on_sent()
+            if response.stream is not None:
+                response.stream.close()
 
     async def _respond(self, method: str, request: HttpRequest) -> tuple[str, Response]:
         """The response, and the name of the operation that it comes from."""
@@ -189,6 +192,8 @@ class AsgiApp:
         closing = [_CLOSE] if body.is_unread else []
         headers = [*_encoded_headers(response), (b"x-request-id", request.request_id.encode()), *SECURITY_HEADERS]
         await send({"type": "http.response.start", "status": response.status, "headers": [*headers, *closing]})
+        if response.stream is not None:
+            await _send_parts(response.stream.parts(), request, send)
         rest = response.body
         is_early = body.is_unread and not self._services.polls.is_stopping.is_set()
         if is_early or len(rest) > LARGE_RESPONSE_BYTES:
@@ -197,6 +202,22 @@ class AsgiApp:
             if is_early:
                 await body.drain(DRAIN_BYTES if request.is_authenticated else UNAUTHENTICATED_DRAIN_BYTES)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
+
+
+async def _send_parts(parts: AsyncIterator[bytes], request: HttpRequest, send: Send) -> None:
+    """Send one part after the other, until there are no more, or the client has disconnected.
+
+    An error ends the response. It is too late for a problem, and a client goes on with another request.
+    """
+
+    async def send_all() -> None:
+        async for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+
+    try:
+        await request.cancel_on_disconnect(send_all())
+    except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the response ends
+        problem_of(error, request.request_id)
 
 
 def _problem_response(problem: HttpProblem, request: HttpRequest) -> Response:
@@ -209,7 +230,8 @@ def _encoded_headers(response: Response) -> Iterable[tuple[bytes, bytes]]:
         yield name.lower().encode("latin-1"), value.encode("latin-1")
     if response.status != 204:
         yield b"content-type", response.media_type.encode("latin-1")
-        yield b"content-length", str(len(response.body)).encode()
+        if response.stream is None:
+            yield b"content-length", str(len(response.body)).encode()
 
 
 def _request_id(proposed: str | None) -> str:

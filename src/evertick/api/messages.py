@@ -6,10 +6,10 @@ Also who sends a request, and whether the role of the key allows what it asks fo
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -29,6 +29,7 @@ from evertick.usecases.tenants.keys import Caller
 
 PREFIX = "/api/v1"
 IF_MATCH = "If-Match"
+LAST_EVENT_ID = "Last-Event-ID"
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -43,12 +44,22 @@ _encoder = msgspec.json.Encoder()
 _SCHEME = "bearer "
 
 
+class Parts(Protocol):
+    """A body that is sent while it is made, without an end that is known."""
+
+    def parts(self) -> AsyncIterator[bytes]:
+        """What is sent, one part after the other."""
+
+    def close(self) -> None:
+        """Called when the response is sent, or cannot be."""
+
+
 @dataclass(slots=True)
 class Response:
     """A response, and what the audit log and the quotas need: the subject, how many jobs are new.
 
     `affected_tenant` is the tenant that was changed, if that is not the caller's own. `on_sent` is called when the
-    response is sent, or cannot be.
+    response is sent, or cannot be. `stream` takes the place of the body.
     """
 
     status: int
@@ -59,6 +70,7 @@ class Response:
     created_jobs: int = 0
     affected_tenant: int | None = None
     on_sent: Callable[[], None] | None = None
+    stream: Parts | None = None
 
 
 def encode(value: Any) -> bytes:

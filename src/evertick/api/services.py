@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
+from evertick.api.event_readers import EventReaders
 from evertick.api.long_polls import LongPolls
 from evertick.api.replica import Replica
 from evertick.contract.server import Stats
@@ -96,6 +97,7 @@ class Services:
     notifier: Notifier
     gates: Gates
     polls: LongPolls
+    event_readers: EventReaders
     keys: KeyRing
     quotas: Quotas
     queue_rates: QueueRates

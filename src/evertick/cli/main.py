@@ -33,6 +33,7 @@ COMMANDS = {
     "queues": "queues:app",
     "targets": "targets:app",
     "alerts": "alerts:app",
+    "events": "events:app",
     "tenants": "tenants:app",
     "keys": "keys:app",
     "secrets": "secrets:app",

@@ -1,5 +1,6 @@
 """`Client` and `AsyncClient`: the whole API, by subject. Calls about jobs and runs are in `jobs`."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self, TypeAlias
 
@@ -11,12 +12,14 @@ from evertick.client.transport import (
     Call,
     Calls,
     PagedCall,
+    StreamCall,
     SyncTransport,
     W,
     server_settings,
 )
 from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
 from evertick.contract.alerts import Alert, AlertTarget
+from evertick.contract.events import Event, EventStream
 from evertick.contract.jobs import Preview
 from evertick.contract.runs import Run
 from evertick.contract.server import Cluster, Stats
@@ -27,6 +30,7 @@ KeyPage: TypeAlias = list[ApiKey]
 ChangePage: TypeAlias = list[AuditEntry]
 TargetPage: TypeAlias = list[TargetHost]
 AlertPage: TypeAlias = list[Alert]
+EventPage: TypeAlias = list[Event]
 
 
 class TenantCalls(Calls[W]):
@@ -145,6 +149,37 @@ class AlertCalls(Calls[W]):
         return post(path_of("alerts", "target", "test"), struct_of(Run), key=idempotency_key)
 
 
+class EventCalls(Calls[W]):
+    """Events: finished runs, gaps, changes of jobs. The `id` of the last one, as `cursor`, is where to go on."""
+
+    @PagedCall
+    def list(
+        self, *, cursor: str | None = None, types: Sequence[str] = (), page_size: int | None = None
+    ) -> Request[EventPage]:
+        """The events that there are, oldest first."""
+        return fetch(path_of("events"), struct_of(EventPage), cursor=cursor, types=tuple(types), limit=page_size)
+
+    @StreamCall
+    def follow(self, *, cursor: str | None = None, types: Sequence[str] = ()) -> Request[Event]:
+        """The events that there are, and then those that happen. It goes on after the last one when it is cut off."""
+        return fetch(path_of("events"), struct_of(Event), cursor=cursor, types=tuple(types))
+
+    @Call
+    def stream(self) -> Request[EventStream]:
+        """The stream, and how far its sink is."""
+        return fetch(path_of("events", "stream"), struct_of(EventStream))
+
+    @Call
+    def set_stream(self, /, **options: Any) -> Request[EventStream]:
+        """Keep events from now on. Options as in the API: `sink`, `types`, `all_tenants`."""
+        return change("PUT", path_of("events", "stream"), struct_of(EventStream), options)
+
+    @Call
+    def remove_stream(self) -> Request[None]:
+        """Keep no more events, and send none."""
+        return change("DELETE", path_of("events", "stream"), no_content)
+
+
 class AuditLogCalls(Calls[W]):
     """Who changed what."""
 
@@ -177,6 +212,7 @@ class Api(Calls[W]):
         self.queues: QueueCalls[W] = QueueCalls(transport)
         self.targets: TargetCalls[W] = TargetCalls(transport)
         self.alerts: AlertCalls[W] = AlertCalls(transport)
+        self.events: EventCalls[W] = EventCalls(transport)
         self.tenants: TenantCalls[W] = TenantCalls(transport)
         self.api_keys: ApiKeyCalls[W] = ApiKeyCalls(transport)
         self.audit_log: AuditLogCalls[W] = AuditLogCalls(transport)

@@ -106,11 +106,13 @@ def change(
 
 
 def _query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Parameters as texts; a mapping becomes `key:value` for each."""
+    """Parameters as texts; a mapping becomes `key:value` for each, a list as many parameters."""
     found: list[tuple[str, str]] = []
     for name, value in parameters.items():
         if isinstance(value, Mapping):
             found += [(name, f"{key}:{each}") for key, each in value.items()]
+        elif isinstance(value, list | tuple):
+            found += [(name, str(each)) for each in value]
         elif value is not None:
             found.append((name, value.isoformat() if isinstance(value, datetime) else str(value)))
     return tuple(found)

@@ -9,7 +9,8 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from contextlib import aclosing, closing
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
@@ -17,7 +18,7 @@ import httpx
 import msgspec
 
 from evertick.client.errors import ApiError, error_of, unreachable, unreadable
-from evertick.client.request import JSON, RETRIES, Request, pause_before_retry
+from evertick.client.request import FIRST_PAUSE, JSON, RETRIES, Request, pause_before_retry
 from evertick.domain.errors import InvalidInput
 from evertick.version import __version__
 
@@ -93,6 +94,37 @@ class Transport:
             raise failure from None
         return pause
 
+    def _pause_following(self, request: Request[Any], reply: Reply | None, tries: int) -> float:
+        """As `_pause`, of a stream, which is followed through every outage. None: the server has ended it."""
+        if reply is None:
+            return FIRST_PAUSE
+        failure = self._failure(request, reply)
+        pause = pause_before_retry(request, failure, min(tries, self.server.retries), self.server.retries)
+        if pause is None:
+            raise failure from None
+        return pause
+
+
+class _EventLines(Generic[T]):
+    """Reads server-sent events line by line, and remembers where to go on."""
+
+    def __init__(self, request: Request[T]) -> None:
+        self._request = request
+        self._last_id: str | None = None
+        self.tries = 1
+
+    def request(self) -> Request[T]:
+        resume = {} if self._last_id is None else {"Last-Event-ID": self._last_id}
+        return replace(self._request, headers={**self._request.headers, "Accept": "text/event-stream", **resume})
+
+    def read(self, line: str) -> T | None:
+        """The event that a line has, if it has one. Each has its data in one line."""
+        self.tries = 1
+        name, _, value = line.partition(": ")
+        if name == "id":
+            self._last_id = value
+        return self._request.read(value.encode()) if name == "data" else None
+
 
 def _read(request: Request[T], response: httpx.Response) -> T:
     try:
@@ -118,6 +150,24 @@ class SyncTransport(Transport):
             response = self._answer(page)
             yield from _read(page, response)
             page = page.following(response)
+
+    def follow(self, request: Request[T]) -> Iterator[T]:
+        """The events of a stream as they happen, without an end."""
+        lines = _EventLines(request)
+        while True:
+            reply: Reply | None = None
+            try:
+                response = self._http.send(self._built(self._http, lines.request()), stream=True)
+                with closing(response):
+                    if response.is_success:
+                        yield from (event for line in response.iter_lines() if (event := lines.read(line)) is not None)
+                    else:
+                        response.read()
+                        reply = response
+            except httpx.RequestError as error:
+                reply = error
+            time.sleep(self._pause_following(request, reply, lines.tries))
+            lines.tries += 1
 
     def close(self) -> None:
         self._http.close()
@@ -154,6 +204,26 @@ class AsyncTransport(Transport):
             for item in _read(page, response):
                 yield item
             page = page.following(response)
+
+    async def follow(self, request: Request[T]) -> AsyncIterator[T]:
+        """The events of a stream as they happen, without an end."""
+        lines = _EventLines(request)
+        while True:
+            reply: Reply | None = None
+            try:
+                response = await self._http.send(self._built(self._http, lines.request()), stream=True)
+                async with aclosing(response):
+                    if response.is_success:
+                        async for line in response.aiter_lines():
+                            if (event := lines.read(line)) is not None:
+                                yield event
+                    else:
+                        await response.aread()
+                        reply = response
+            except httpx.RequestError as error:
+                reply = error
+            await asyncio.sleep(self._pause_following(request, reply, lines.tries))
+            lines.tries += 1
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -223,3 +293,16 @@ class PagedCall(_Described[P, list[T]], Generic[P, T]):
     def __get__(self, calls: Calls[AsyncTransport], owner: type) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, calls: Calls[Any] | None, owner: type) -> Any:
         return self._bound(calls, "pages")
+
+
+class StreamCall(_Described[P, T]):
+    """A call whose answer has no end: returns an iterator over what comes, which survives disconnections."""
+
+    @overload
+    def __get__(self, calls: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, calls: Calls[SyncTransport], owner: type) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, calls: Calls[AsyncTransport], owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, calls: Calls[Any] | None, owner: type) -> Any:
+        return self._bound(calls, "follow")

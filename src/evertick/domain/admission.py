@@ -39,6 +39,7 @@ class QuotaName(StrEnum):
     BATCHES = "batches"  # large batches at work or waiting
     BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
     LONG_POLLS = "long_polls"  # lease requests that wait
+    EVENT_STREAMS = "event_streams"  # open streams of events
     REQUESTS = "requests"  # requests under way, or waiting for these
     UNREAD_ANSWERS = "unread_answers"  # bytes of answers that clients have not read
 

@@ -91,6 +91,7 @@ WEBHOOKS = Counter(
     "class",
     known=[(each,) for each in WEBHOOK_CLASSES],
 )
+EVENTS_SENT = Counter("events_sent", "Events that were sent to sinks, by result: accepted or failed", "result")
 HOST_EVENTS = Counter(
     "target_host_events",
     "What circuit breakers and rate limits of target hosts did",
@@ -114,6 +115,7 @@ REPLICA_READS = Counter(
     "server",
     known=[("replica",), ("primary",)],
 )
+EVENT_STREAMS = Gauge("event_streams", "Streams of events that are open here")
 
 # Every process.
 LOOP_DELAY = Histogram(
@@ -166,6 +168,10 @@ CATCH_UP = Gauge("catch_up_timers", "Timers left from an outage that have not fi
 FULL_QUEUES = Gauge("full_queues", "Queues whose timers wait, because as many attempts wait as may")
 OPEN_ALERTS = Gauge("open_alerts", "Alerts of jobs and tenants that are open, up to 10,000")
 FAILED_NOTICES = Gauge("failed_notices", "Alerts whose last notice could not be delivered")
+FAILING_SINKS = Gauge("failing_event_sinks", "Sinks of events that do not accept them")
+UNPLACED_EVENTS = Gauge(
+    "unplaced_events_seconds", "How old the oldest event is that no janitor has put into its stream"
+)
 NODES = Gauge("nodes", "Schedulers that are alive")
 UNHELD = Gauge("unheld_partitions", "Partitions that no live scheduler holds")
 SUSPECTED = Gauge("database_suspected", "Whether the database may be a restored copy, so that nothing runs: 1 or 0")

@@ -215,7 +215,7 @@ async def running_roles(
         if schedules:
             pool = await stack.enter_async_context(await janitor_pool(connection.url))
             buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
-            kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
+            kept = Kept(settings.history, settings.audit_log, settings.dead_letters, settings.events)
             archive = await stack.enter_async_context(open_archive(settings))
             janitor = Janitor(pool, kept=kept, buckets=buckets, archive=archive)
             await janitor.maintain(full=False)

@@ -19,6 +19,7 @@ from evertick.store.maintenance.diagnostics import (
     StuckLeases,
     UnservedAttempts,
 )
+from evertick.store.tenants.events import Lag as EventLag
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
@@ -263,6 +264,21 @@ def on_dead_letters(letters: int) -> Diagnosis:
     what = f"{letters:,} or more" if letters >= MAX_LETTERS else f"{letters:,}"
     todo = "look at them with `evertick dead-letters list`, then replay or dismiss them"
     return Diagnosis("dead letters", Level.WARNING, what, todo)
+
+
+def on_events(lag: EventLag) -> Diagnosis:
+    if lag.unplaced_seconds > LATE.total_seconds():
+        what = f"the oldest that is in no stream yet is {_rough(lag.unplaced_seconds)} old"
+        todo = "a janitor gives them their places: start `evertick scheduler`, and look in its log if one runs"
+        return Diagnosis("events", Level.PROBLEM, what, todo)
+    if lag.sinks_failing:
+        tenant = (
+            "" if lag.failing_tenant_id is None else f", as that of {format_id(Prefix.TENANT, lag.failing_tenant_id)}"
+        )
+        what = f"{lag.sinks_failing} sinks fail{tenant}: {lag.last_error}"
+        todo = "`evertick events stream` has its state; what is older than EVERTICK_EVENT_DAYS is not sent any more"
+        return Diagnosis("events", Level.WARNING, what, todo)
+    return Diagnosis("events", Level.OK, f"{lag.sinks_behind} sinks are behind" if lag.sinks_behind else "all are sent")
 
 
 def on_archive(marks: ArchiveMarks, summary: ArchiveSummary, waiting: int, url: str | None) -> Diagnosis:

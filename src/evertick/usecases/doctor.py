@@ -18,7 +18,7 @@ from evertick.store.location import DatabaseAddress, replica_of
 from evertick.store.maintenance import diagnostics, ledgers
 from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
-from evertick.store.tenants import tenants
+from evertick.store.tenants import events, tenants
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis
 from evertick.usecases.engine_status import replica_lag
@@ -76,6 +76,7 @@ async def _examine(
     yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
     yield await _examine_archive(pool, settings)
+    yield diagnosis.on_events(await events.lag(pool))
     # As a process that runs all roles with these settings would have it.
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))

@@ -16,8 +16,9 @@ from evertick.store.database import Pool
 from evertick.store.engine import identity, lanes, members, ready, timers
 from evertick.store.engine.ready import QueueDepth
 from evertick.store.maintenance import diagnostics
-from evertick.store.tenants import alerts, target_hosts, tenants
+from evertick.store.tenants import alerts, events, target_hosts, tenants
 from evertick.store.tenants.alerts import AlertCounts
+from evertick.store.tenants.events import Lag as EventLag
 from evertick.usecases.diagnosis import MAX_LETTERS
 from evertick.version import __version__
 
@@ -45,6 +46,7 @@ class EngineStatus:
     catch_up: int
     clock_skew_seconds: float
     alerts: AlertCounts
+    events: EventLag
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -71,6 +73,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             catch_up=sum((await timers.count_due(pool, outages, MAX_LEFT)).values()) if outages else 0,
             clock_skew_seconds=await _clock_skew(pool),
             alerts=await alerts.count(pool),
+            events=await events.lag(pool),
         )
 
 

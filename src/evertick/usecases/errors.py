@@ -86,6 +86,15 @@ class AlertTargetNotFound(ResourceNotFound):
         super().__init__("of this tenant")
 
 
+class EventStreamNotFound(ResourceNotFound):
+    """The tenant keeps no events."""
+
+    kind = "event stream"
+
+    def __init__(self) -> None:
+        super().__init__("of this tenant: PUT /events/stream begins one")
+
+
 class TenantNotFound(ResourceNotFound):
     """There is no such tenant."""
 

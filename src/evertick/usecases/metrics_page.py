@@ -50,6 +50,8 @@ def _values(status: EngineStatus, role: str) -> Values:
         catalog.FULL_QUEUES: status.full_queues,
         catalog.OPEN_ALERTS: status.alerts.open,
         catalog.FAILED_NOTICES: status.alerts.failed,
+        catalog.FAILING_SINKS: status.events.sinks_failing,
+        catalog.UNPLACED_EVENTS: status.events.unplaced_seconds,
         catalog.NODES: sum(node.is_alive for node in cluster.nodes),
         catalog.UNHELD: cluster.partitions.unheld,
         catalog.SUSPECTED: cluster.suspicion is not None,

@@ -9,8 +9,10 @@ import msgspec
 from evertick import tzdb
 from evertick.api.bodies.request_body import NDJSON
 from evertick.contract import patterns
+from evertick.contract.access import AuditEntry
 from evertick.contract.annotations import ACCEPTED, Schema, ref
 from evertick.contract.derived import request_of
+from evertick.contract.events import EVENT_STREAM, ChangedJob, FinishedRun, LostEvents, StreamedGap
 from evertick.contract.job import EXAMPLE_JOB, Job, JobPatch, JobReplacement, JobRequest
 from evertick.contract.jobs import Verdict
 from evertick.contract.runs import Gap, Run
@@ -28,6 +30,11 @@ _NAMED: tuple[Any, ...] = (
     Job,
     Run,
     Gap,
+    FinishedRun,
+    StreamedGap,
+    ChangedJob,
+    AuditEntry,
+    LostEvents,
     Verdict,
     InputError,
     Problem,
@@ -59,6 +66,11 @@ _WITHOUT_STRUCT: dict[str, Schema] = {
         "examples": [json.dumps(EXAMPLE_JOB) + "\n"],
     },
     "VerdictLines": {"type": "string", "description": "A Verdict on each line.", "contentMediaType": NDJSON},
+    "EventLines": {
+        "type": "string",
+        "description": "Server-sent events: the `data` of each is an Event, its `id` the position to go on after.",
+        "contentMediaType": EVENT_STREAM,
+    },
     "Metrics": {"type": "string"},
     "OpenApi": {"type": "object"},
 }

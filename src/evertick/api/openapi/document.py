@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from evertick.api.idempotency import IDEMPOTENCY_KEY, REPLAYED
-from evertick.api.messages import IF_MATCH
+from evertick.api.messages import IF_MATCH, LAST_EVENT_ID
 from evertick.api.openapi.components import components_of, schema_of
 from evertick.api.operations import BodySpec, HandlerMode, Operation, ResponseSpec
 from evertick.api.problems import MEDIA_TYPE, Kind
@@ -42,6 +42,10 @@ _REQUEST_HEADERS: dict[str, tuple[str, Schema]] = {
     IDEMPOTENCY_KEY: (
         "The same key and body get the first answer again, for a day; another body 422, and while it is in flight 409.",
         _text(patterns.IDEMPOTENCY_KEY, maxLength=KEY_MAX_LENGTH, examples=["invoice-4711"]),
+    ),
+    LAST_EVENT_ID: (
+        "Of server-sent events: the `id` of the last event that the client has. It counts before `cursor`.",
+        _text(patterns.ENTRY),
     ),
     TRACEPARENT: (
         "W3C Trace Context: the run belongs to this trace. One that is not valid is ignored.",

@@ -11,6 +11,7 @@ import uvicorn
 
 from evertick.api.app import AsgiApp
 from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
+from evertick.api.event_readers import EventReaders
 from evertick.api.long_polls import LongPolls
 from evertick.api.messages import parse_bearer
 from evertick.api.replica import Replica
@@ -19,7 +20,7 @@ from evertick.api.server.connection_limits import ConnectionLimits, LimitedConne
 from evertick.api.server.tls import Certificate, MakeProtocol, TlsListener
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.config import DEFAULTS, Settings, is_loopback
-from evertick.metrics.catalog import HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
+from evertick.metrics.catalog import EVENT_STREAMS, HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
 from evertick.runtime import timeouts
 from evertick.runtime.archive import open_archive
 from evertick.runtime.gates import Gates
@@ -149,6 +150,9 @@ class ApiServer:
         )
         polls.start()
         self._stack.push_async_callback(polls.stop)
+        readers = EventReaders(reserved)
+        readers.start()
+        self._stack.push_async_callback(readers.stop)
         buckets = await self._stack.enter_async_context(open_buckets(reserved, settings.redis_url))
         services = Services(
             pool=pool,
@@ -158,6 +162,7 @@ class ApiServer:
             notifier=notifier,
             gates=gates,
             polls=polls,
+            event_readers=readers,
             keys=KeyRing(reserved),
             quotas=Quotas(pool, buckets, settings.max_ready),
             queue_rates=QueueRates(RateSlices(buckets)),
@@ -170,6 +175,7 @@ class ApiServer:
             replica=await self._replica(reserved),
         )
         self._stack.callback(LONG_POLLS.watch_value(lambda: polls.count))
+        self._stack.callback(EVENT_STREAMS.watch_value(lambda: len(readers)))
         delay = LoopDelay(LOOP_DELAY.of().observe)
         delay.start()
         self._stack.push_async_callback(delay.stop)
@@ -213,6 +219,7 @@ class ApiServer:
     async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
         server.should_exit = True
         services.polls.end_all()
+        services.event_readers.end_all()
         await serving
 
 

@@ -8,12 +8,14 @@ from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunL
 from evertick.client import AsyncClient, NotFound
 from evertick.contract.alerts import Alert, AlertStatus, AlertTarget
 from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.contract.events import Event, EventStream
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DeadLetter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.target_hosts import TargetHost
 from evertick.contract.workers import Queue, limits_of
 from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.events import EventType
 
 _T = TypeVar("_T")
 
@@ -146,6 +148,19 @@ class ApiBackend:
 
     async def remove_alert_target(self) -> None:
         await self._client.alerts.remove_target()
+
+    async def read_events(self, cursor: str | None, types: Sequence[EventType], limit: int) -> Listing[Event]:
+        found = self._client.events.list(cursor=cursor, types=[str(kind) for kind in types], page_size=_page(limit))
+        return await _listing(limit, found)
+
+    async def get_event_stream(self) -> EventStream:
+        return await self._client.events.stream()
+
+    async def put_event_stream(self, options: Mapping[str, Any]) -> EventStream:
+        return await self._client.events.set_stream(**options)
+
+    async def remove_event_stream(self) -> None:
+        await self._client.events.remove_stream()
 
     async def test_alert_target(self) -> str:
         """Returns the run's id."""

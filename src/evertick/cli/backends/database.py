@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.contract.alerts import Alert, AlertStatus, AlertTarget, AlertTargetRequest
 from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.contract.events import Event, EventStream, EventStreamRequest
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.reading import read_settings
@@ -17,6 +18,7 @@ from evertick.contract.server import InputError
 from evertick.contract.target_hosts import TargetHost, TargetSettings
 from evertick.contract.workers import Queue
 from evertick.domain.admission import OVERLOADED, Refused, Throttled
+from evertick.domain.events import STORED, EventType
 from evertick.usecases import audit
 from evertick.usecases.context import Page, TenantContext, unit_of_work
 from evertick.usecases.errors import refusal_text
@@ -24,7 +26,7 @@ from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, replays, requests
-from evertick.usecases.tenants import alerts, queues, target_hosts
+from evertick.usecases.tenants import alerts, events, queues, target_hosts
 from evertick.usecases.tenants.admission import TenantAdmission
 
 _Item = TypeVar("_Item")
@@ -188,6 +190,26 @@ class DatabaseBackend:
         async with unit_of_work(self._tenant) as unit:
             await alerts.remove_target(unit)
             await audit.record(unit, ACTOR, "delete_alert_target", None)
+
+    async def read_events(self, cursor: str | None, types: Sequence[EventType], limit: int) -> Listing[Event]:
+        after = events.position_of(cursor)
+        found = await events.read(self._tenant, after=after, types=types or STORED, limit=limit)
+        return Listing(found.events, has_more=not found.is_last)
+
+    async def get_event_stream(self) -> EventStream:
+        return await events.get_stream(self._tenant)
+
+    async def put_event_stream(self, options: Mapping[str, Any]) -> EventStream:
+        given = read_settings(options, EventStreamRequest)
+        async with self._admission.of(costs.OF_CHANGE), unit_of_work(self._tenant) as unit:
+            stream = await events.put_stream(unit, given)
+            await audit.record(unit, ACTOR, "put_event_stream", None)
+            return stream
+
+    async def remove_event_stream(self) -> None:
+        async with unit_of_work(self._tenant) as unit:
+            await events.remove_stream(unit)
+            await audit.record(unit, ACTOR, "delete_event_stream", None)
 
     async def test_alert_target(self) -> str:
         async with self._admission.of(costs.OF_RUN):

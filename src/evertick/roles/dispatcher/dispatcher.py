@@ -25,6 +25,7 @@ Steps, beside the executor's:
    A host that fails is left alone (`circuits`): deliveries to it are put back until a probe finds it well. So are those
    that a host's rate limit does not allow yet (`host_rates`).
 5. pause: a job whose target answered 410, unless it was edited since, with an entry in the audit log.
+6. send events to the sinks of tenants (`event_sinks`).
 
 Crash: the leases run out and the attempts are retried, with the same idempotency key and a larger fencing token. A
 receiver may so see a delivery again whose answer was lost. Slow or lost database, lost lease: as the executor. After
@@ -47,15 +48,17 @@ from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.metrics.catalog import WEBHOOKS
 from evertick.roles.dispatcher.circuits import Circuits
+from evertick.roles.dispatcher.event_sinks import EventSinks
 from evertick.roles.dispatcher.host_rates import HostRates
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
 from evertick.roles.dispatcher.slots import DeliveryCounts, WaitingForSlots
 from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueues
+from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.logs import run_fields
 from evertick.runtime.loop import Loop
-from evertick.store.database import Pool
+from evertick.store.database import Pool, open_pool
 from evertick.store.location import DatabaseAddress
 from evertick.store.tenants.secrets import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
@@ -68,6 +71,7 @@ logger = logging.getLogger("evertick.dispatcher")
 CONCURRENCY = 256
 STARTS_AT_ONCE = 4
 """Deliveries that begin in one turn of the event loop: each step of a lease waits for a turn, so turns are short."""
+EVENT_CONNECTIONS = 2
 HOST_WAIT_SECONDS = 2.0
 BACKSTOP_SECONDS = 30
 """A target ends an attempt at its timeout itself. If it does not, it is stopped so much later."""
@@ -117,6 +121,7 @@ class Dispatcher:
         resolve: Resolve | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._url = url
         self._egress_for = egress
         self._egress: Egress | None = None
         self._resolve = resolve
@@ -162,6 +167,11 @@ class Dispatcher:
             self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, self.circuits, self.host_rates
         )
         self.pausing = Pausing(self._source.pool)
+        # A pool of their own: leasing must not wait for the events of tenants.
+        self._events_pool = await open_pool(
+            self._url, min_size=0, max_size=EVENT_CONNECTIONS, timeouts=timeouts.API, purpose="events"
+        )
+        self.event_sinks = EventSinks(self._events_pool, self._delivery, self.keyring)
         await self.circuits.read()
         await self.host_rates.read()
         await self.keyring.learn_all(self._source.pool)
@@ -174,6 +184,8 @@ class Dispatcher:
         await self.circuits.stop()
         await self.host_rates.stop()
         await self.pausing.stop()
+        await self.event_sinks.stop()
+        await self._events_pool.close()
         await self._handler.target.close()
         await self.executor.close()
 
@@ -185,6 +197,7 @@ class Dispatcher:
         self.circuits.start()
         self.host_rates.start()
         self.pausing.start()
+        self.event_sinks.start()
         logger.info("dispatcher %s started", self.name, extra={"worker": self.name})
 
     async def stop(self, grace: timedelta = GRACE) -> None:

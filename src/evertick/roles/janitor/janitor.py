@@ -4,8 +4,8 @@ adds ahead.
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
 stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
-replays of dead letters (`replayer`), looks for alerts (`alerting`), and archives days before they are dropped
-(`archiving`).
+replays of dead letters (`replayer`), looks for alerts (`alerting`), gives events their positions (`sequencing`), and
+archives days before they are dropped (`archiving`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
@@ -38,6 +38,7 @@ from evertick.roles.janitor.archiving import Archiving
 from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.roles.janitor.replayer import Replayer
+from evertick.roles.janitor.sequencing import Sequencing
 from evertick.runtime import timeouts
 from evertick.runtime.archive import Archive
 from evertick.runtime.loop import Loop
@@ -47,10 +48,11 @@ from evertick.store.engine import identity, lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
 from evertick.store.location import DatabaseAddress
+from evertick.store.tenants import events
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 7
+CONNECTIONS = 8
 DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -73,6 +75,7 @@ class JanitorReport:
     timers_replanned: int = 0
     days_dropped: int = 0
     days_unfinished: int = 0
+    event_days_dropped: int = 0
     rows_pruned: int = 0
     jobs_purged: int = 0
     one_offs_removed: int = 0
@@ -91,7 +94,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """A pool for one janitor: one connection holds the lock, one works; replays and the archive use two, alerts one."""
+    """One connection for the lock, one for work, for alerts and for events each; two for replays, and two to archive."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
@@ -121,6 +124,7 @@ class Janitor:
         self._replanner = Replanner(pool, monotonic)
         self._replayer = Replayer(pool, buckets)
         self._alerting = Alerting(pool)
+        self.sequencing = Sequencing(pool)
         self._archiving = None if archive is None else Archiving(pool, archive, kept.history)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
@@ -129,6 +133,7 @@ class Janitor:
         self._loop.start()
         self._replayer.start()
         self._alerting.start()
+        self.sequencing.start()
         if self._archiving is not None:
             self._archiving.start()
 
@@ -138,6 +143,7 @@ class Janitor:
             self._round.cancel()
         await self._replayer.stop()
         await self._alerting.stop()
+        await self.sequencing.stop()
         if self._archiving is not None:
             await self._archiving.stop()
         await self._loop.stop()
@@ -187,6 +193,7 @@ class Janitor:
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
+            event_days_dropped=await events.drop_days(self._pool, now_at - self._kept.streamed),
             rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes, is_archived=is_archived),
             jobs_purged=await maintenance.purge_jobs(
                 self._pool, await maintenance.purged_before(self._pool, before_at, is_archived=is_archived), self._sizes

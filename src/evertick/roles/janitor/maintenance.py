@@ -33,11 +33,18 @@ STEP_SECONDS = 60.0
 
 
 class Kept(NamedTuple):
-    """How long rows are kept: the history, entries of the audit log, and dead letters that nobody deals with."""
+    """How long rows are kept: the history, entries of the audit log, dead letters that nobody deals with, and events,
+    which are kept no longer than what they are about.
+    """
 
     history: timedelta = timedelta(days=90)
     audit_log: timedelta = timedelta(days=365)
     dead_letters: timedelta = timedelta(days=365)
+    events: timedelta = timedelta(days=7)
+
+    @property
+    def streamed(self) -> timedelta:
+        return min(self.events, self.history, self.audit_log)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ async def missing_days(pool: Pool, ahead: int) -> list[date]:
 async def add_day(pool: Connection, day: date) -> bool:
     """Add a day to the ledgers. False: it is locked, or exists already. Janitors add days ahead, schedulers at need."""
     try:
-        async with _briefly_locking(pool) as connection:
+        async with briefly_locking(pool) as connection:
             return await _ADD_DAY.one(connection, day=day)
     except (
         asyncpg.DuplicateTableError,
@@ -60,7 +60,7 @@ async def expired_days(pool: Pool, before_at: datetime) -> list[ExpiredDay]:
 async def drop_day(pool: Pool, day: date) -> bool:
     """Drop a day of the ledgers. False: it is locked."""
     try:
-        async with _briefly_locking(pool) as connection:
+        async with briefly_locking(pool) as connection:
             await _SQL["drop_day"].execute(connection, day=day)
             return True
     except asyncpg.LockNotAvailableError:
@@ -78,10 +78,10 @@ async def analyze(pool: Pool, table: str) -> None:
 
 
 @asynccontextmanager
-async def _briefly_locking(pool: Connection) -> AsyncIterator[Session]:
+async def briefly_locking(pool: Connection) -> AsyncIterator[Session]:
     """A transaction that soon gives up a lock that it has to wait for: firing would wait behind it."""
     if isinstance(pool, asyncpg.Pool):
-        async with pool.acquire() as connection, _briefly_locking(connection) as session:
+        async with pool.acquire() as connection, briefly_locking(connection) as session:
             yield session
         return
     async with pool.transaction():

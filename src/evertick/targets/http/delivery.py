@@ -30,7 +30,7 @@ from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections, Disconnected, Exchange, send
 from evertick.targets.http.guard import Destination, DestinationRefused, EgressPolicy, Guard
-from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
+from evertick.targets.http.request import SOURCE, Sendable
 from evertick.targets.http.resolution import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.http.response import EXCERPT_BYTES, FAILURES, TargetResponse, failure_of, outcome_of, timed_out
 from evertick.targets.http.slots import Busy, Slots, one_tenant
@@ -90,7 +90,7 @@ class HttpDelivery:
             self._guard.policy = policy
             self.connections.renew()
 
-    async def deliver(self, attempt: DeliveryRequest, deadline_seconds: float) -> AttemptOutcome:
+    async def deliver(self, attempt: Sendable, deadline_seconds: float) -> AttemptOutcome:
         """Deliver, within the deadline once the host has a slot free."""
         try:
             _check_headers(tuple(attempt.target.headers.items()))
@@ -106,9 +106,7 @@ class HttpDelivery:
         finally:
             self.slots.give_back(destination.origin, attempt.tenant_id)
 
-    async def _within(
-        self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float
-    ) -> AttemptOutcome:
+    async def _within(self, attempt: Sendable, destination: Destination, deadline_seconds: float) -> AttemptOutcome:
         try:
             async with asyncio.timeout(deadline_seconds):
                 response = await self._call(attempt, destination)
@@ -120,7 +118,7 @@ class HttpDelivery:
             return failure_of(error)
         return outcome_of(response, now_of(self._clock))
 
-    async def _call(self, attempt: DeliveryRequest, destination: Destination) -> TargetResponse:
+    async def _call(self, attempt: Sendable, destination: Destination) -> TargetResponse:
         exchange = Exchange(attempt.tenant_id, destination.origin)
         try:
             return await self._exchange(attempt, destination, exchange)
@@ -130,12 +128,12 @@ class HttpDelivery:
         return await self._exchange(attempt, destination, exchange, fresh=True)
 
     async def _exchange(
-        self, attempt: DeliveryRequest, destination: Destination, exchange: Exchange, *, fresh: bool = False
+        self, attempt: Sendable, destination: Destination, exchange: Exchange, *, fresh: bool = False
     ) -> TargetResponse:
         session = self.connections.begin(exchange, fresh=fresh)
         try:
-            headers = headers_of(attempt, now_of(self._clock), self._settings.source)
-            response = await send(session, attempt.target.method, destination.url, headers, body_of(attempt))
+            headers = attempt.headers_sent(now_of(self._clock), self._settings.source)
+            response = await send(session, attempt.target.method, destination.url, headers, attempt.body_sent())
             try:
                 return TargetResponse(response.status, response.headers, await _beginning(response.content))
             finally:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import Protocol
 from urllib.parse import quote
 
+from evertick.contract.events import BATCH_MEDIA_TYPE
 from evertick.contract.target import HttpTarget
 from evertick.domain.schedule.instants import utc_text
 from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
@@ -16,6 +18,7 @@ USER_AGENT = f"Evertick/{__version__}"
 EVENT_TYPE = "evertick.run.fired"
 SOURCE = "/evertick"
 REMEMBERED = 4096
+_OURS = {"content-type", "accept-encoding"}
 
 # CloudEvents' HTTP binding: visible ASCII stands for itself, but for the quote and the percent sign.
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
@@ -46,6 +49,55 @@ class DeliveryRequest:
     def __post_init__(self) -> None:
         if not self.secrets:
             raise ValueError("a delivery is always signed: it needs a secret")
+
+    def body_sent(self) -> bytes | None:
+        return body_of(self)
+
+    def headers_sent(self, sent_at: datetime, source: str) -> dict[str, str]:
+        return headers_of(self, sent_at, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventBatch:
+    """Events that are sent together, as a batch of CloudEvents. `batch_id` is the same whenever they are sent again."""
+
+    tenant_id: int
+    target: HttpTarget
+    body: bytes
+    secrets: tuple[Secret, ...]
+    batch_id: str
+
+    def body_sent(self) -> bytes | None:
+        return self.body
+
+    def headers_sent(self, sent_at: datetime, source: str) -> dict[str, str]:  # noqa: ARG002 - each event has its own
+        timestamp = int(sent_at.timestamp())
+        own = {name: value for name, value in self.target.headers.items() if name.lower() not in _OURS}
+        return {
+            **own,
+            "Content-Type": f"{BATCH_MEDIA_TYPE}; charset=UTF-8",
+            "webhook-id": self.batch_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sign(self.secrets, self.batch_id, timestamp, self.body),
+            "Idempotency-Key": self.batch_id,
+            "User-Agent": USER_AGENT,
+            "Accept-Encoding": "identity",
+        }
+
+
+class Sendable(Protocol):
+    """What is sent to a URL for a tenant: an attempt, or a batch of events."""
+
+    @property
+    def tenant_id(self) -> int: ...
+    @property
+    def target(self) -> HttpTarget: ...
+
+    def body_sent(self) -> bytes | None:
+        """None: it has no body."""
+
+    def headers_sent(self, sent_at: datetime, source: str) -> dict[str, str]:
+        """All headers, signed for this time."""
 
 
 def body_of(request: DeliveryRequest) -> bytes | None:

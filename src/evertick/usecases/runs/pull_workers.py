@@ -22,6 +22,7 @@ from evertick.domain.retry import Ended, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import ERROR_BYTES, clean, excerpt_of
+from evertick.runtime import run_views
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store.database import Pool, Session
@@ -290,7 +291,7 @@ async def _record(
 
 def worker_name(tenant: TenantContext, worker: str | None) -> str | None:
     """A worker's name as its tenant gave it."""
-    return None if worker is None else worker.removeprefix(f"{tenant.tenant_id}/")
+    return run_views.worker_name(tenant.tenant_id, worker)
 
 
 def _name(tenant: TenantContext, worker_id: str) -> str:

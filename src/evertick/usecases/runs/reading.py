@@ -18,6 +18,7 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import MAX_ID, RunKey, format_token, parse_run_id, parse_token
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.domain.states import GapReason, GapStatus, RunStatus
+from evertick.runtime.run_views import attempt_of, gap_of, run_of
 from evertick.store.engine import clock
 from evertick.store.jobs import jobs, runs
 from evertick.store.jobs.runs import FireTimeRange, GapRow, Walk
@@ -25,7 +26,6 @@ from evertick.store.statements import Connection
 from evertick.usecases.context import Page, TenantContext, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.runs.archived import ArchivedRuns, gap_row, run_row, with_archived
-from evertick.usecases.runs.views import attempt_of, gap_of, run_of
 
 DEFAULT_PER_PAGE = 20
 SLICE = 500

@@ -10,6 +10,7 @@ from evertick.domain.job.faults import Faults
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.domain.tracing import TraceContext
+from evertick.runtime.run_views import status_of
 from evertick.store.database import Session
 from evertick.store.jobs import jobs, runs
 from evertick.store.jobs.runs import RequestedRun
@@ -17,7 +18,6 @@ from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.rows import read_stored, write_payload
 from evertick.usecases.runs.reading import run_key, run_rows
-from evertick.usecases.runs.views import status_of
 
 _CANCELLED = "cancelled by request"
 

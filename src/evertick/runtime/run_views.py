@@ -86,6 +86,11 @@ def attempt_of(row: AttemptRow) -> Attempt:
     )
 
 
+def worker_name(tenant_id: int, worker: str | None) -> str | None:
+    """A worker's name as its tenant gave it: its leases are held under a name that no other tenant's worker has."""
+    return None if worker is None else worker.removeprefix(f"{tenant_id}/")
+
+
 def _attempt_status(row: RunRow) -> AttemptStatus | None:
     if row.seq is None:
         return None

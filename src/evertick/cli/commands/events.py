@@ -1,0 +1,145 @@
+"""`evertick events`: reads the event stream, and says where it is sent."""
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from msgspec.structs import asdict
+
+from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
+from evertick.cli.options import parse_pairs
+from evertick.cli.output import print_document, print_json, print_line, print_result, utc
+from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.contract.events import EVENT_PREFIX, Event, EventStream
+from evertick.domain.events import EventType
+from evertick.runtime.process import stop_signal
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Read events: finished runs, gaps, changes of jobs; set where they are sent.",
+    rich_markup_mode="rich",
+)
+POLL_SECONDS = 1.0
+
+Types = Annotated[list[EventType] | None, typer.Option("--type", help="Only events of this type. Can be repeated.")]
+
+
+@app.command("list")
+@connection_options
+def list_events(
+    connection: ConnectionOptions,
+    *,
+    cursor: Annotated[str | None, typer.Option(metavar="ID", help="Begin after the event of this id.")] = None,
+    kind: Types = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with events as they happen.")] = False,
+) -> None:
+    """Show events, oldest first, one on each line. With --json a line is the whole CloudEvent.
+
+    [bold]Examples[/bold]
+
+      evertick events list --follow --type run.finished
+
+      evertick events list --json --cursor 1781532000000000 >> events.ndjson
+    """
+
+    async def show(backend: Backend, after: str | None) -> str | None:
+        """Show what there is, and return the id of the last event."""
+        while True:
+            found = await backend.read_events(after, kind or (), MAX_PER_PAGE)
+            for event in found.items:
+                print_event(event, as_json=connection.as_json)
+                after = event.id
+            if not found.has_more:
+                return after
+
+    async def show_all(backend: Backend) -> None:
+        with stop_signal() as stopping:
+            after = await show(backend, cursor)
+            while not stopping.is_set():
+                try:
+                    await asyncio.wait_for(stopping.wait(), POLL_SECONDS)
+                except TimeoutError:
+                    after = await show(backend, after)
+
+    call(connection, show_all if follow else partial(show, after=cursor))
+
+
+@app.command()
+@connection_options
+def stream(connection: ConnectionOptions) -> None:
+    """Show the event stream: since when events are kept, where they are sent, and how far that came.
+
+    [bold]Example[/bold]
+
+      evertick events stream
+    """
+    found = call(connection, lambda backend: backend.get_event_stream())
+    print_document(_document(found), as_json=connection.as_json)
+
+
+@app.command()
+@connection_options
+def switch_on(connection: ConnectionOptions) -> None:
+    """Keep events from now on, to be read. They are sent nowhere.
+
+    [bold]Example[/bold]
+
+      evertick events switch-on
+    """
+    found = call(connection, lambda backend: backend.put_event_stream({}))
+    print_result(found, "Events are kept.", as_json=connection.as_json)
+
+
+@app.command()
+@connection_options
+def set_sink(
+    connection: ConnectionOptions,
+    receiver: Annotated[str, typer.Argument(metavar="URL", help="Where events are delivered, as signed webhooks.")],
+    *,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Header. Can be repeated.")] = None,
+    kind: Types = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Send the events of all tenants. For the hosting tenant.")
+    ] = False,
+) -> None:
+    """Keep events from now on, and send them to a URL in batches of CloudEvents.
+
+    [bold]Example[/bold]
+
+      evertick events set-sink https://example.com/hooks/events --type run.finished --type gap.recorded
+    """
+    sink = {"type": "http", "url": receiver, "headers": parse_pairs("--header", header or (), ":")}
+    options: dict[str, Any] = {"sink": sink, "all_tenants": all_tenants}
+    if kind:
+        options["types"] = [str(each) for each in kind]
+    found = call(connection, lambda backend: backend.put_event_stream(options))
+    print_result(found, f"Events go to {receiver}.", as_json=connection.as_json)
+
+
+@app.command()
+@connection_options
+def switch_off(connection: ConnectionOptions) -> None:
+    """Keep no more events, and send none.
+
+    [bold]Example[/bold]
+
+      evertick events switch-off
+    """
+    call(connection, lambda backend: backend.remove_event_stream())
+    print_result({}, "No events are kept any more.", as_json=connection.as_json)
+
+
+def print_event(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        print_json(event, indent=None)
+        return
+    data = event.data if isinstance(event.data, dict) else asdict(event.data)
+    about = data.get("job_name") or event.subject or ""
+    detail = data.get("status") or data.get("action") or ""
+    line = (event.id, utc(event.time), event.type.removeprefix(EVENT_PREFIX), about, detail, data.get("error") or "")
+    print_line("  ".join(str(part) for part in line if part))
+
+
+def _document(found: EventStream) -> dict[str, Any]:
+    return {**asdict(found), "status": None if found.status is None else asdict(found.status)}

@@ -1,0 +1,52 @@
+import json
+
+import asyncpg
+import pytest
+
+from cli.commands import Cli
+from evertick.domain.access import KeyRole
+from evertick.store.database import Pool
+from evertick.store.tenants import events
+from evertick.usecases.tenants import keys
+
+pytestmark = pytest.mark.parametrize("backend", ["database", "api"])
+URL = "https://hooks.example.invalid/events"
+
+
+@pytest.fixture(autouse=True)
+async def as_admin(cli: Cli, pool: Pool, backend: str) -> None:
+    if backend == "api":
+        cli.environment["EVERTICK_API_KEY"] = (await keys.create(pool, 1, KeyRole.ADMIN)).api_key
+
+
+async def test_events_are_switched_on_listed_and_switched_off(cli: Cli, pool: Pool, backend: str) -> None:
+    assert "there is no event stream" in await cli("events", "list", code=1)
+    assert await cli("events", "switch-on") == "Events are kept.\n"
+    await cli("jobs", "add", "report", "@daily", "--handler", "send")
+    await cli("jobs", "pause", "report", "--reason", "a holiday")
+    await events.give_positions(pool, 100)
+    shown = await cli("events", "list", "--type", "job.created", "--type", "job.paused")
+    assert [line.split()[2:4] for line in shown.splitlines()] == [["job.created", "report"], ["job.paused", "report"]]
+    first, second = map(
+        json.loads,
+        (await cli("events", "list", "--json", "--type", "job.created", "--type", "job.paused")).splitlines(),
+    )
+    assert second["data"]["pause_reason"] == "a holiday"
+    later = await cli("events", "list", "--cursor", first["id"], "--type", "job.paused")
+    assert second["id"] in later
+    assert await cli("events", "switch-off") == "No events are kept any more.\n"
+    await cli("events", "stream", code=1)
+
+
+async def test_a_sink_is_set_and_shown(cli: Cli, connection: asyncpg.Connection, backend: str) -> None:
+    assert await cli("events", "set-sink", URL, "--type", "run.finished", "--header", "X-Team:a") == (
+        f"Events go to {URL}.\n"
+    )
+    shown = await cli.json("events", "stream")
+    assert shown["sink"] == {"type": "http", "url": URL, "headers": {"X-Team": "a"}}
+    assert shown["types"] == ["run.finished"]
+    assert shown["status"]["failures"] == 0
+    assert (await cli.run("events", "set-sink", "ftp://example.com")).exit_code == 2
+    assert (await cli.run("events", "set-sink", URL, "--type", "rumour")).exit_code == 2
+    changes = await connection.fetch("SELECT actor FROM audit_log WHERE action = 'put_event_stream'")
+    assert {change["actor"] == "command line" for change in changes} == {backend == "database"}
