@@ -15,7 +15,7 @@ from evertick.contract.job import EXAMPLE_JOB, Job, JobPatch, JobReplacement, Jo
 from evertick.contract.jobs import Verdict
 from evertick.contract.runs import Gap, Run
 from evertick.contract.server import InputError, Problem
-from evertick.contract.target import HttpTarget, WorkerTarget
+from evertick.contract.target import TARGETS
 
 REFS = "#/components/schemas/{name}"
 _STORABLE = {"type": "string", "pattern": patterns.STORABLE}
@@ -23,8 +23,7 @@ _NAMED: tuple[Any, ...] = (
     JobRequest,
     JobReplacement,
     JobPatch,
-    request_of("HttpTarget", HttpTarget, "A request to `url` whose body is the payload."),
-    request_of("WorkerTarget", WorkerTarget, "A handler of the workers that lease from a queue."),
+    *(request_of(kind.__name__, kind, kind.__doc__ or "") for kind in TARGETS),
     Job,
     Run,
     Gap,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evertick.contract import patterns
-from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.target import DISPATCHED_QUEUES
 from evertick.contract.workers import OutcomeReport, Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
@@ -58,8 +58,8 @@ def check_queue(queue: str) -> None:
     """Refuse what names no queue that a worker may pull from."""
     if not _QUEUE.fullmatch(queue):
         raise InvalidInput("queue", "is no name of a queue")
-    if queue == HTTP_QUEUE:
-        raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
+    if queue in DISPATCHED_QUEUES:
+        raise InvalidInput("queue", f"{queue!r} is for {queue} targets, which Evertick delivers itself")
 
 
 async def queue_access(tenant: TenantContext, queue: str, key_id: str) -> QueueAccess:
