@@ -3,6 +3,7 @@
 Fields that are templates name top-level fields of the payload, as `concurrency_key` does.
 """
 
+import difflib
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,8 +13,8 @@ from msgspec import Meta, Struct
 
 from evertick.contract import patterns
 from evertick.contract.annotations import accepted, checked
-from evertick.domain.errors import InvalidInput
-from evertick.domain.gate import parse_key
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.gate import parse_key, render_key
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import MAX_HEADERS, check_headers
 
@@ -154,3 +155,36 @@ _COMMON = frozenset(BrokerTarget.__struct_fields__)
 def address_of(target: BrokerTarget) -> dict[str, Any]:
     """The fields that say where at the broker a message goes."""
     return {name: getattr(target, name) for name in target.__struct_fields__ if name not in _COMMON}
+
+
+def check_connection(target: object, known: Mapping[str, str]) -> None:
+    """Refuse a broker's target whose connection is not among those of the tenant, which are given with their types."""
+    if not isinstance(target, BrokerTarget) or known.get(target.connection) == target.queue_name:
+        return
+    at, kind, name = "/target/connection", target.queue_name, target.connection
+    if name in known:
+        raise InvalidFields([Fault(at, f"is a connection of type {known[name]}, not {kind}")])
+    names = [each for each in known if known[each] == kind]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"add it with POST /api/v1/connections, of type {kind}"
+    raise InvalidFields([Fault(at, f"there is no connection {name!r}: {hint}")])
+
+
+def check_templates(target: object, payload: object) -> None:
+    """InvalidInput: the payload lacks what a template of a broker's target names."""
+    if isinstance(target, BrokerTarget):
+        render_address(target, payload)
+
+
+def has_templates(target: BrokerTarget) -> bool:
+    """Whether its address depends on the payload."""
+    return any("{{" in (getattr(target, name, None) or "") for name in TEMPLATES)
+
+
+def render_address(target: BrokerTarget, payload: object) -> dict[str, Any]:
+    """The address of a run with this payload. InvalidInput: the payload lacks what a template names."""
+    found = address_of(target)
+    for name in TEMPLATES:
+        if (text := found.get(name)) is not None:
+            found[name] = render_key(name, text, payload)
+    return found

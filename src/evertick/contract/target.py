@@ -1,6 +1,4 @@
-"""What a run of a job is delivered to: an HTTP endpoint, a message broker, or a handler of the workers that lease from a
-queue.
-"""
+"""What a run of a job is delivered to: an HTTP endpoint, a message broker, or a handler of the workers of a queue."""
 
 import functools
 import re

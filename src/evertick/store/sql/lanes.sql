@@ -116,12 +116,12 @@ found AS MATERIALIZED (
      UNION
     (SELECT queue_id FROM put_back WHERE expires_at <= clock_at() LIMIT :most::integer)
 )
-SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_seconds,
+SELECT queue.queue_id, queue.tenant_id, queue.name, tenant.weight, tenant.http_timeout_max_seconds,
        least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, queue.rate_limit, queue.rate_burst,
        secret.current, secret.previous, secret.rotated_at
   FROM (SELECT queue_id FROM found ORDER BY queue_id LIMIT :most::integer) AS first
  CROSS JOIN LATERAL (
-           SELECT queue_id, tenant_id, max_running, rate_limit, rate_burst
+           SELECT queue_id, tenant_id, name, max_running, rate_limit, rate_burst
              FROM queues
             WHERE queues.queue_id = first.queue_id::integer
             LIMIT 1

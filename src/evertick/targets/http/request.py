@@ -9,12 +9,11 @@ from urllib.parse import quote
 
 from evertick.contract.target import HttpTarget
 from evertick.domain.schedule.instants import utc_text
+from evertick.targets.events import EVENT_TYPE, SOURCE
 from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
 from evertick.version import __version__
 
 USER_AGENT = f"Evertick/{__version__}"
-EVENT_TYPE = "evertick.run.fired"
-SOURCE = "/evertick"
 REMEMBERED = 4096
 
 # CloudEvents' HTTP binding: visible ASCII stands for itself, but for the quote and the percent sign.
