@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,15 +11,13 @@ import pytest
 from redis.asyncio import Redis
 
 from engine import Job
-from evertick.domain.breaker import MIN_CALLS
 from evertick.domain.ids import Prefix, format_id
-from evertick.roles.dispatcher import Dispatcher
 from evertick.store.tenants import broker_connections
 from evertick.store.tenants.broker_connections import ConnectionKey, Content
 from evertick.store.tenants.secrets import Seal
 from evertick.targets.egress.guard import EgressPolicy
 from redis_server import RedisServer, redis_server
-from roles.dispatching import SEAL, PostOffice, Receiver
+from roles.dispatching import SEAL, PostOffice
 
 NO_GRACE = timedelta(0)
 PASSWORD = "correct horse"

@@ -13,6 +13,7 @@ from evertick.runtime.background import TooBusy
 from evertick.runtime.concurrency import LimitReached
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
+    ConnectionInUse,
     KeyEnded,
     NameTaken,
     QuotaReached,
@@ -147,7 +148,7 @@ def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901,
             return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return HttpProblem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
-        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded():
+        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded() | ConnectionInUse():
             return HttpProblem(Kind.WRONG_STATE, str(error))
         case TooBusy():
             return over_limit(QuotaName.COMPUTATIONS, str(error), _BUSY_SECONDS)

@@ -29,6 +29,7 @@ COMMANDS = {
     "replays": "replays:app",
     "queues": "queues:app",
     "targets": "targets:app",
+    "connections": "connections:app",
     "alerts": "alerts:app",
     "tenants": "tenants:app",
     "keys": "keys:app",

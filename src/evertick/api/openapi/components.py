@@ -10,6 +10,7 @@ from evertick import tzdb
 from evertick.api.bodies.request_body import NDJSON
 from evertick.contract import patterns
 from evertick.contract.annotations import ACCEPTED, Schema, ref
+from evertick.contract.connections import REQUESTS
 from evertick.contract.derived import request_of
 from evertick.contract.job import EXAMPLE_JOB, Job, JobPatch, JobReplacement, JobRequest
 from evertick.contract.jobs import Verdict
@@ -23,6 +24,7 @@ _NAMED: tuple[Any, ...] = (
     JobRequest,
     JobReplacement,
     JobPatch,
+    *REQUESTS.values(),
     *(request_of(kind.__name__, kind, kind.__doc__ or "") for kind in TARGETS),
     Job,
     Run,
@@ -44,6 +46,7 @@ _WITHOUT_STRUCT: dict[str, Schema] = {
             {"type": "object", "propertyNames": _STORABLE, "additionalProperties": ref("Payload")},
         ],
     },
+    "ConnectionRequest": {"oneOf": [ref(kind.__name__) for kind in REQUESTS.values()]},
     "RunsAndGaps": {"type": "array", "items": {"anyOf": [ref("Run"), ref("Gap")]}},
     # Each item gets a verdict, so no item makes the whole invalid.
     "Batch": {

@@ -31,6 +31,7 @@ _PATH = {
     "queue": _text(patterns.QUEUE),
     "worker_id": _text(patterns.WORKER_ID),
     "host": _text(patterns.HOST),
+    "connection": _text(patterns.CONNECTION),
     "name": _text(patterns.NAME, maxLength=255),
 }
 _PULLED_QUEUE = {"type": "string", **WORKER_QUEUE}
