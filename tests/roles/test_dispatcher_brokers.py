@@ -1,29 +1,34 @@
 """Attempts that go to a message broker over a connection of their tenant, here to streams of a real Redis."""
 
+import asyncio
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from engine import Job
+from engine import Job, until
+from evertick.domain.breaker import MIN_CALLS, TenantHost
 from evertick.domain.ids import Prefix, format_id
-from evertick.store.tenants import broker_connections
+from evertick.store.tenants import broker_connections, target_hosts
 from evertick.store.tenants.broker_connections import ConnectionKey, Content
 from evertick.store.tenants.secrets import Seal
+from evertick.targets.brokers.target import PER_CONNECTION
 from evertick.targets.egress.guard import EgressPolicy
 from redis_server import RedisServer, redis_server
-from roles.dispatching import SEAL, PostOffice
+from roles.dispatching import SEAL, Receiver
+from roles.test_dispatcher_circuits import CircuitOffice
 
-NO_GRACE = timedelta(0)
 PASSWORD = "correct horse"
+HOST = "redis_stream:orders"
 
 
-class StreamOffice(PostOffice):
+class StreamOffice(CircuitOffice):
     """An office that has connections to Redis, and reads its streams."""
 
     redis: RedisServer
@@ -143,3 +148,121 @@ async def test_secrets_that_cannot_be_opened_here_leave_the_attempt_to_others(
     (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert "messages over connection orders of tenant 1 wait" in told
     assert PASSWORD not in caplog.text
+
+
+async def test_a_broker_that_is_down_is_left_alone_until_a_probe_finds_it_and_nothing_is_lost(
+    office: StreamOffice, receiver: Receiver
+) -> None:
+    await office.connect()
+    await office.redis.stop()
+    failing = await office.streamed(count=MIN_CALLS)
+    dispatcher = office.dispatcher()
+    await dispatcher.open()
+    await dispatcher.work_off()
+    await dispatcher.circuits.report()
+    await office.watch_for_long()
+    await dispatcher.close()
+    assert await office.states() == {HOST: "open"}
+    errors = {(each.result, each.is_final, each.error) for each in await office.outcomes(failing)}
+    assert errors == {("failed", False, "the connection was refused")}
+    later = await office.streamed(count=30)
+    posted = await office.posted(receiver.url, count=30)
+    async with office.delivering() as dispatcher:
+        await office.until_put_back(30)
+        assert len(await office.until_ended(posted, 30)) == 30, "its tenant's other targets go on"
+        assert await office.outcomes(later) == []
+        await office.redis.start()
+        await office.pass_time(dispatcher)
+
+        async def is_closed() -> bool:
+            return await office.states() == {HOST: "closed"}
+
+        await until(is_closed)
+        await office.pass_time()
+        outcomes = await office.until_ended(later, 30)
+    assert {(each.result, each.attempt) for each in outcomes} == {("success", 1)}
+    keys = [entry["ce_idempotencykey"] for entry in await office.entries()]
+    assert len(keys) == len(set(keys)) == 30
+
+
+async def test_a_rolled_password_is_used_within_seconds(office: StreamOffice) -> None:
+    async with redis_server(PASSWORD) as office.redis:
+        await office.connect(password="wrong")
+        first = await office.streamed()
+        async with office.delivering() as dispatcher:
+            (refused,) = await office.until_ended(first)
+            assert refused.error == "Redis refused the user name or password"
+            assert not refused.is_final
+            await office.connect(password=PASSWORD)
+            await dispatcher.connections.refresh()
+            second = await office.streamed()
+            (taken,) = await office.until_ended(second)
+            assert taken.result == "success"
+            await dispatcher.publishers.close_unused()
+            assert len(dispatcher.publishers) == 1, "the one of the old password is closed"
+
+
+async def test_a_broker_that_hangs_leaves_its_tenants_other_targets_their_slots(
+    office: StreamOffice, receiver: Receiver
+) -> None:
+    async with hanging_server() as port:
+        await office.connect(port=port)
+        await office.streamed(count=300, timeout_seconds=30)
+        async with office.delivering() as dispatcher:
+
+            async def are_held() -> bool:
+                return dispatcher.slots.total - dispatcher.slots.free >= PER_CONNECTION
+
+            await until(are_held)
+            posted = await office.posted(receiver.url, count=20)
+            outcomes = await office.until_ended(posted, 20)
+            assert {each.result for each in outcomes} == {"success"}
+
+
+async def test_what_this_dispatcher_has_no_client_for_is_left_to_others(
+    office: StreamOffice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "evertick.dispatcher")
+    monkeypatch.setitem(sys.modules, "evertick.targets.brokers.redis_stream", None)
+    await office.connect()
+    job = await office.streamed()
+    await office.deliver()
+    assert await office.outcomes(job) == []
+    assert len(await office.put_back()) == 1
+    assert "pip install 'evertick[redis]'" in caplog.text
+
+
+async def test_a_target_of_an_unknown_type_is_left_to_newer_dispatchers(office: StreamOffice) -> None:
+    job = await office.addressed({"type": "nats", "connection": "orders", "subject": "s"})
+    await office.connection.execute(
+        "UPDATE job_versions SET spec = $2 WHERE job_id = $1", job.job_id, json.dumps({"target": {"type": "pulsar"}})
+    )
+    await office.deliver()
+    assert await office.outcomes(job) == []
+    assert len(await office.put_back()) == 1
+
+
+async def test_a_rate_limit_of_a_connection_defers_what_is_over_it(office: StreamOffice) -> None:
+    await office.connect()
+    await target_hosts.limit(office.connection, TenantHost(1, HOST), 0.001, 2)
+    job = await office.streamed(count=5)
+    await office.deliver()
+    assert await office.results(job) == ["success"] * 2
+    assert len(await office.put_back()) == 3
+
+
+@asynccontextmanager
+async def hanging_server() -> AsyncIterator[int]:
+    """Accepts connections, and answers nothing."""
+    writers = []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()

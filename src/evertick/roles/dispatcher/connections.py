@@ -28,7 +28,7 @@ KEPT_SECONDS = 60.0
 def settings_of(row: ConnectionRow, seal: Seal) -> ConnectionSettings:
     """A stored connection, opened. CannotUnseal: by another key."""
     settings = settings_in_force(row.type, row.settings)
-    return ConnectionSettings(row.tenant_id, row.name, row.type, str(row.revision), settings, row.open(seal))
+    return ConnectionSettings(row.tenant_id, row.name, row.type, row.revision, settings, row.open(seal))
 
 
 class DispatchedConnections:
@@ -69,8 +69,7 @@ class DispatchedConnections:
         self._used = {key: at for key, at in self._used.items() if at > before}
         self._known = {key: each for key, each in self._known.items() if key in self._used}
         if self._known:
-            found = await broker_connections.revisions(self._pool, self._known.keys())
-            current = {key: str(revision) for key, revision in found.items()}
+            current = await broker_connections.revisions(self._pool, self._known.keys())
             self._known = {key: each for key, each in self._known.items() if current.get(key) == each.revision}
 
     async def _read(self, key: ConnectionKey) -> ConnectionSettings | None:

@@ -14,12 +14,14 @@ counted AS (
     INSERT INTO storage_changes (tenant_id, bytes)
     SELECT tenant_id, connection_bytes(settings::text, secrets) FROM added
 )
-SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text AS settings, secrets, secret_names
+SELECT tenant_id, name, created_at, updated_at, revision::text AS revision, type, settings::text AS settings, secrets,
+       secret_names
   FROM added;
 
 -- name: lock
 -- A connection, locked. Index: broker_connections_pkey.
-SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text AS settings, secrets, secret_names
+SELECT tenant_id, name, created_at, updated_at, revision::text AS revision, type, settings::text AS settings, secrets,
+       secret_names
   FROM broker_connections
  WHERE tenant_id = :tenant_id::bigint AND name = :name::text
    FOR UPDATE;
@@ -42,7 +44,8 @@ counted AS (
     INSERT INTO storage_changes (tenant_id, bytes)
     SELECT tenant_id, connection_bytes(settings::text, secrets) - (SELECT bytes FROM before) FROM replaced
 )
-SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text AS settings, secrets, secret_names
+SELECT tenant_id, name, created_at, updated_at, revision::text AS revision, type, settings::text AS settings, secrets,
+       secret_names
   FROM replaced;
 
 -- name: remove
@@ -56,7 +59,8 @@ INSERT INTO storage_changes (tenant_id, bytes) SELECT tenant_id, -bytes FROM rem
 
 -- name: page
 -- A tenant's connections by name; one alone if it is given. Index: broker_connections_pkey.
-SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text AS settings, secrets, secret_names
+SELECT tenant_id, name, created_at, updated_at, revision::text AS revision, type, settings::text AS settings, secrets,
+       secret_names
   FROM broker_connections
  WHERE tenant_id = :tenant_id::bigint AND name > :after::text AND (:only::text IS NULL OR name = :only::text)
  ORDER BY name
@@ -83,8 +87,8 @@ SELECT found.tenant_id, found.name, found.created_at, found.updated_at, found.re
        found.secrets, found.secret_names
   FROM unnest(:tenant_ids::bigint[], :names::text[]) AS given (tenant_id, name)
  CROSS JOIN LATERAL (
-           SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text AS settings, secrets,
-                  secret_names
+           SELECT tenant_id, name, created_at, updated_at, revision::text AS revision, type, settings::text AS settings,
+                  secrets, secret_names
              FROM broker_connections connection
             WHERE connection.tenant_id = given.tenant_id AND connection.name = given.name
             LIMIT 1
@@ -95,7 +99,7 @@ SELECT found.tenant_id, found.name, found.created_at, found.updated_at, found.re
 SELECT found.tenant_id, found.name, found.revision
   FROM unnest(:tenant_ids::bigint[], :names::text[]) AS given (tenant_id, name)
  CROSS JOIN LATERAL (
-           SELECT tenant_id, name, revision
+           SELECT tenant_id, name, revision::text AS revision
              FROM broker_connections connection
             WHERE connection.tenant_id = given.tenant_id AND connection.name = given.name
             LIMIT 1
@@ -104,7 +108,8 @@ SELECT found.tenant_id, found.name, found.revision
 -- name: sealed_otherwise
 -- Connections with secrets that do not begin with this stamp, in the order of their tenants and names after one of them.
 -- Index: broker_connections_pkey.
-SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text AS settings, secrets, secret_names
+SELECT tenant_id, name, created_at, updated_at, revision::text AS revision, type, settings::text AS settings, secrets,
+       secret_names
   FROM broker_connections
  WHERE substring(secrets FROM 1 FOR length(:stamp::bytea)) <> :stamp
    AND (tenant_id, name) > (:after_tenant_id::bigint, :after_name::text)
@@ -116,8 +121,8 @@ SELECT tenant_id, name, created_at, updated_at, revision, type, settings::text A
 -- long as before. Index: broker_connections_pkey.
 UPDATE broker_connections connection
    SET secrets = given.secrets
-  FROM unnest(:tenant_ids::bigint[], :names::text[], :revisions::uuid[], :secrets::bytea[])
+  FROM unnest(:tenant_ids::bigint[], :names::text[], :revisions::text[], :secrets::bytea[])
        AS given (tenant_id, name, revision, secrets)
  WHERE connection.tenant_id = given.tenant_id AND connection.name = given.name
-   AND connection.revision = given.revision
+   AND connection.revision = given.revision::uuid
 RETURNING connection.name;

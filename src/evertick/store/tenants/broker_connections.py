@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
-from uuid import UUID
 
 import msgspec
 
@@ -29,7 +28,7 @@ class ConnectionRow(NamedTuple):
     name: str
     created_at: datetime
     updated_at: datetime
-    revision: UUID
+    revision: str
     type: str
     settings: str
     secrets: bytes | None
@@ -59,7 +58,7 @@ class Content:
 class Revision(NamedTuple):
     tenant_id: int
     name: str
-    revision: UUID
+    revision: str
 
 
 class TypeRow(NamedTuple):
@@ -130,7 +129,7 @@ async def find(connection: Connection, keys: Collection[ConnectionKey]) -> dict[
     return {row.key: row for row in await _FIND.all(connection, **columns(_KEYS, sorted(keys)))}
 
 
-async def revisions(connection: Connection, keys: Collection[ConnectionKey]) -> dict[ConnectionKey, UUID]:
+async def revisions(connection: Connection, keys: Collection[ConnectionKey]) -> dict[ConnectionKey, str]:
     """Those of the given connections that there are, and their revisions."""
     rows = await _REVISIONS.all(connection, **columns(_KEYS, sorted(keys)))
     return {ConnectionKey(row.tenant_id, row.name): row.revision for row in rows}

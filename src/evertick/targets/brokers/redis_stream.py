@@ -11,7 +11,7 @@ Redis answers when it has the entry in memory. When that is on a disk, its `appe
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -77,7 +77,7 @@ class RedisStreamPublisher:
         self._sending: asyncio.Task[None] | None = None
 
     async def publish(self, message: Message) -> str:
-        entry_id = await self._request(_packed(_xadd(message)))
+        entry_id = await self._request(_xadd(message))
         return f"stream {message.address['stream']}, entry {entry_id}"
 
     async def check(self) -> str:
@@ -145,26 +145,25 @@ class RedisStreamPublisher:
         raise failure or OSError("no addresses")
 
 
-def _xadd(message: Message) -> Iterable[bytes]:
-    yield b"XADD"
-    yield str(message.address["stream"]).encode()
-    most = message.address.get("max_length")
-    if most is not None:
-        yield from (b"MAXLEN", b"~", b"%d" % int(most))
-    yield b"*"
+def _xadd(message: Message) -> bytes:
+    """The command that adds a message. One of these is made for each: lengths of ASCII need no encoding first."""
+    stream, most = str(message.address["stream"]), message.address.get("max_length")
+    words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
     for name, text in message.attributes.items():
-        yield b"ce_" + name.encode()
-        yield text.encode(errors="replace")
+        words += (f"ce_{name}", text)
     for name, text in message.headers.items():
-        yield name.encode()
-        yield text.encode()
-    yield from (b"content-type", message.content_type.encode(), b"data", message.body)
+        words += (name, text)
+    words += ("content-type", message.content_type, "data")
+    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
+    if head.isascii():
+        start = f"*{len(words) + 1}\r\n{head}${len(message.body)}\r\n"
+        return b"%b%b\r\n" % (start.encode("ascii"), message.body)
+    return _packed([*(word.encode(errors="replace") for word in words), message.body])
 
 
-def _packed(words: Iterable[bytes]) -> bytes:
+def _packed(words: Sequence[bytes]) -> bytes:
     """A command as Redis reads it."""
-    parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
-    return b"*%d\r\n" % len(parts) + b"".join(parts)
+    return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
 
 
 def _fail(batch: Iterable[tuple[bytes, asyncio.Future[str]]], failure: Exception) -> None:
