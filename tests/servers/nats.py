@@ -17,7 +17,7 @@ class NatsServer(ServerProcess):
         given = {
             "host": "127.0.0.1",
             "port": self.port,
-            "jetstream": {"store_dir": str(directory / "data"), "sync_interval": "always"},
+            "jetstream": {"store_dir": str(directory / "data")},
             **(config or {}),
         }
         self._config = directory / "nats.json"

@@ -1,7 +1,7 @@
-"""A server of a test's own: a child process on free ports in a directory, that can be stopped, killed and started again.
+"""A server of a test's own: a child process on free ports in a directory, which can be killed and started again.
 
-The calls block, so that fixtures of a session can use them; a test with an event loop calls them in a thread. Subclasses
-say which command starts the server and when it answers.
+The calls block, so that fixtures of a session can use them; a test with an event loop calls them in a thread.
+Subclasses say which command starts the server and when it answers.
 """
 
 import os
