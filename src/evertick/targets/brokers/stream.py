@@ -184,6 +184,10 @@ class Shared(Generic[C]):
         self._connection: C | None = None
         self._opening: asyncio.Task[C] | None = None
 
+    @property
+    def is_live(self) -> bool:
+        return self._connection is not None and self._connection.failure is None
+
     async def get(self) -> C:
         if self._connection is not None and self._connection.failure is None:
             return self._connection
