@@ -26,9 +26,7 @@ Servers = Annotated[
 ]
 
 
-class KafkaConnection(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="kafka"
-):
+class KafkaConnection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A Kafka cluster, version 2.1 or newer. Secret: `password`, for SASL."""
 
     bootstrap_servers: Annotated[Servers, Meta(description="`host:port` of some brokers; these name the others.")]
@@ -38,9 +36,7 @@ class KafkaConnection(
     tls_ca: Certificates | None = None
 
 
-class RabbitMqConnection(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="rabbitmq"
-):
+class RabbitMqConnection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A RabbitMQ, by AMQP 0-9-1. Secret: `password`."""
 
     host: Host
@@ -51,9 +47,7 @@ class RabbitMqConnection(
     tls_ca: Certificates | None = None
 
 
-class NatsConnection(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="nats"
-):
+class NatsConnection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """NATS servers with JetStream. Secrets: `password` with a username, `token`, or `creds`: the text of a .creds file.
     Without any, the servers must take clients that do not log in.
     """
@@ -64,9 +58,7 @@ class NatsConnection(
     tls_ca: Certificates | None = None
 
 
-class SqsConnection(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="sqs"
-):
+class SqsConnection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Amazon SQS, or what speaks its protocol. Secrets: `secret_access_key`, and `session_token` if there is one."""
 
     region: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,64}$", examples=["eu-central-1"])]

@@ -144,10 +144,17 @@ class KafkaPublisher:
             while partition.waiting:
                 batch = _next_batch(partition)
                 if batch:
-                    await self._send(partition, batch)
+                    await self._send_one(partition, batch)
         finally:
             partition.sending = None
             _fail(batch, broker_down("the connection was closed"))
+
+    async def _send_one(self, partition: Partition, batch: list[Record]) -> None:
+        try:
+            await self._send(partition, batch)
+        except Exception as failure:  # noqa: BLE001 - its callers get it
+            partition.producer = None
+            _fail(batch, failure)
 
     async def _send(self, partition: Partition, batch: list[Record]) -> None:
         """Send a batch, with retries; each of its records ends with an offset or a failure."""
@@ -223,7 +230,7 @@ def _succeed(batch: list[Record], first_offset: int) -> None:
             record.stored.set_result(first_offset + number if first_offset >= 0 else -1)
 
 
-def _fail(records: list[Record] | deque[Record], failure: PublishFailed) -> None:
+def _fail(records: list[Record] | deque[Record], failure: Exception) -> None:
     for record in records:
         if not record.stored.done():
             record.stored.set_exception(failure)

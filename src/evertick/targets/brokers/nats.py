@@ -72,7 +72,7 @@ class NatsPublisher:
 
     def __init__(self, settings: NatsConnection, secrets: Mapping[str, str], dial: Dial) -> None:
         self._settings, self._secrets, self._dial = settings, secrets, dial
-        self._advertised: list[str] = []
+        self._last: NatsStream | None = None
         self._shared: Shared[NatsStream] = Shared(self._connect)
 
     async def publish(self, message: Message) -> str:
@@ -92,7 +92,12 @@ class NatsPublisher:
 
     async def check(self) -> str:
         connection = await self._shared.get()
-        answer = await connection.request("$JS.API.INFO", b"NATS/1.0\r\n\r\n", b"")
+        try:
+            answer = await connection.request("$JS.API.INFO", b"NATS/1.0\r\n\r\n", b"")
+        except PublishFailed as failure:
+            if failure.is_broker_down:
+                raise
+            raise broker_down(f"{connection.name}: JetStream is not enabled") from failure
         found = msgspec.json.decode(answer)
         if "error" in found:
             raise PublishFailed(f"JetStream: {found['error'].get('description')}", retryable=True, is_broker_down=True)
@@ -103,7 +108,8 @@ class NatsPublisher:
 
     async def _connect(self) -> "NatsStream":
         failure: PublishFailed | None = None
-        for server in dict.fromkeys([*self._settings.servers, *self._advertised]):
+        advertised = [] if self._last is None else self._last.advertised
+        for server in dict.fromkeys([*self._settings.servers, *advertised]):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     connection = await self._connect_to(server)
@@ -113,7 +119,7 @@ class NatsPublisher:
             except TimeoutError:
                 failure = failure or broker_down(f"{server} did not answer in time")
             else:
-                self._advertised = connection.advertised
+                self._last = connection
                 return connection
         assert failure is not None
         raise failure

@@ -4,9 +4,9 @@ Messages for a queue that arrive while as many batches are under way as may be f
 FIFO queue has one batch under way, which keeps its order.
 
 Requests are JSON over the aiohttp that webhooks need anyway, signed here (Signature Version 4): botocore has no
-asyncio, and aiobotocore pins it to a range of versions. Requests go to the endpoint of the connection, never to the host in a
-queue's URL. Credentials are those of the connection: the role of the machine is not used, since a tenant could name any
-queue that it reaches.
+asyncio, and aiobotocore pins it to a range of versions. They go to the endpoint of the connection, never to the host in
+the URL of a queue. Credentials are those of the connection. The role of the machine is not used: a tenant could name
+any queue that it reaches.
 
 SQS takes at most ten attributes, so they are packed:
 
@@ -131,7 +131,7 @@ class SqsPublisher:
             while batch := _next_batch(queue):
                 try:
                     await self._send(queue, batch)
-                except PublishFailed as failure:
+                except Exception as failure:  # noqa: BLE001 - its callers get it
                     _fail(batch, failure)
         finally:
             _fail(batch, broker_down("the connection was closed"))
@@ -166,7 +166,7 @@ def _next_batch(queue: Queue) -> list[Entry]:
     return batch
 
 
-def _fail(entries: list[Entry] | deque[Entry], failure: PublishFailed) -> None:
+def _fail(entries: list[Entry] | deque[Entry], failure: Exception) -> None:
     for entry in entries:
         if not entry.stored.done():
             entry.stored.set_exception(failure)
