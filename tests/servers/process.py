@@ -101,6 +101,7 @@ class ServerProcess:
         """The server hangs: its connections stay open, and nobody answers."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # until the last thread has stopped
 
     def resume(self) -> None:
         assert self._process is not None

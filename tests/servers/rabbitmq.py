@@ -1,4 +1,6 @@
-"""A RabbitMQ of Debian's package `rabbitmq-server`, with a user and a port mapper of its own."""
+"""A RabbitMQ of Debian's package `rabbitmq-server`, with a user and a port mapper of its own. It also listens with TLS,
+as `localhost`.
+"""
 
 import socket
 import subprocess
@@ -6,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from secured_server import write_certificates
 from servers.process import ServerProcess, free_ports, missing, program
 
 # The script in /usr/sbin changes to the user of the package, who cannot write into a test's directory.
@@ -17,14 +20,20 @@ class RabbitMqServer(ServerProcess):
     """`config` are further lines of rabbitmq.conf. Durable queues and their messages survive a kill."""
 
     def __init__(self, directory: Path, config: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, ports=2)
+        super().__init__(directory, ports=3)
         if not SCRIPT.exists():
             missing("rabbitmq", "there is no rabbitmq-server; on Debian, apt-get install rabbitmq-server")
         self._epmd = program("epmd", "rabbitmq", "on Debian, apt-get install erlang-base")
         (self._epmd_port,) = free_ports(1)
         self._mapper: subprocess.Popen[bytes] | None = None
+        self.tls_port = self.ports[2]
+        self.authority, certificate, key = (directory / name for name in ("authority.pem", "server.pem", "server.key"))
+        write_certificates(self.authority, certificate, key)
         given = {
             "listeners.tcp.1": f"127.0.0.1:{self.port}",
+            "listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
+            "ssl_options.certfile": str(certificate),
+            "ssl_options.keyfile": str(key),
             "default_user": USER,
             "default_pass": PASSWORD,
             "default_permissions.configure": ".*",

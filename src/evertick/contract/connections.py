@@ -63,14 +63,17 @@ class SqsConnection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     region: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,64}$", examples=["eu-central-1"])]
     access_key_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
-    endpoint_url: Annotated[
-        str | None,
-        Meta(
-            max_length=2048,
-            pattern=r"^https?://[^\s/?#@]+/?$",
-            description="Where requests go. If not set: the endpoint of AWS for the region.",
-        ),
-    ] = None
+    endpoint_url: (
+        Annotated[
+            str,
+            Meta(
+                max_length=2048,
+                pattern=r"^https?://[^\s/?#@]+/?$",
+                description="Where requests go. If not set: the endpoint of AWS for the region.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 Connection: TypeAlias = KafkaConnection | RabbitMqConnection | NatsConnection | SqsConnection

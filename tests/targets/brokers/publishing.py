@@ -77,6 +77,12 @@ async def failure_of(publishing: Awaitable[object]) -> PublishFailed:
     return failed.value
 
 
+async def failure_beside(failing: Awaitable[object], *others: Awaitable[object]) -> PublishFailed:
+    """Why one fails while the others succeed."""
+    failure, _ = await asyncio.gather(failure_of(failing), asyncio.gather(*others))
+    return failure
+
+
 async def until_published(publisher: Publisher, each: Message) -> str | None:
     """Publish to a broker that comes back, as a dispatcher does: again after each failure that is worth it."""
     async with asyncio.timeout(WAIT_SECONDS):

@@ -10,15 +10,18 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 
+from engine import until
 from evertick.targets.brokers import stream
 from evertick.targets.brokers.nats import open_publisher
 from secured_server import write_certificates
 from servers.nats import NatsServer
+from servers.process import free_ports
 from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
     MANY,
     Guard,
+    failure_beside,
     failure_of,
     message,
     publishing,
@@ -123,7 +126,7 @@ async def test_wrong_credentials_fail_with_what_the_server_says() -> None:
             publishing(open_publisher, settings(server, username="narrow"), {"password": "right"}) as nats,
         ):
             denied, allowed = nats.publish(message(subject="closed.a")), nats.publish(message(subject="open.a"))
-            failure, _ = await asyncio.gather(failure_of(denied), allowed)
+            failure = await failure_beside(denied, allowed)
             assert str(failure) == 'Permissions Violation for Publish to "closed.a"'
             assert (failure.retryable, failure.is_broker_down) == (False, False)
 
@@ -165,16 +168,36 @@ async def test_a_host_that_the_guard_refuses_is_not_called(nats_server: NatsServ
 
 
 async def test_servers_that_a_server_advertises_go_through_the_guard() -> None:
-    # Only members of a cluster advertise; one that is alone has no JetStream.
-    cluster = {"cluster": {"name": "alone", "listen": "127.0.0.1:-1"}, "jetstream": False}
-    with NatsServer.running(config={"client_advertise": "inside.example:4222", **cluster}) as server:
+    first_port, second_port = free_ports(2)
+    first = {"cluster": {"name": "two", "listen": f"127.0.0.1:{first_port}"}, "jetstream": False}
+    second = {
+        "cluster": {
+            "name": "two",
+            "listen": f"127.0.0.1:{second_port}",
+            "routes": [f"nats://127.0.0.1:{first_port}"],
+        },
+        "jetstream": False,
+        "client_advertise": "inside.example:4222",
+    }
+    with NatsServer.running(config=first) as server, NatsServer.running(config=second):
+        await until(lambda: advertises(server, b"inside.example"))
         guard = Guard("inside.example")
         async with publishing(open_publisher, settings(server), dial=guard) as nats:
             assert str(await failure_of(nats.check())) == f"localhost:{server.port}: JetStream is not enabled"
             await asyncio.to_thread(server.kill)
             await failure_of(nats.check())  # perhaps on the lost connection
-            await failure_of(nats.check())
-    assert guard.asked[:3] == ["localhost", "localhost", "inside.example"]
+            failure = await failure_of(nats.check())
+    assert str(failure) == f"cannot connect to localhost:{server.port}: Connection refused"
+    assert "inside.example" in guard.asked
+
+
+async def advertises(server: NatsServer, host: bytes) -> bool:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        return host in await reader.readline()
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_certificate_is_checked_against_the_name(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import BytesIO
 from ipaddress import ip_address
 from socket import AF_INET, AF_INET6, AddressFamily
 from typing import Any
@@ -44,6 +45,7 @@ from evertick.targets.brokers.stream import CONNECT_SECONDS, SILENCE_SECONDS, br
 
 MAX_ENTRIES = 10
 MAX_BATCH_BYTES = 262_144
+MAX_MESSAGE_BYTES = 1_048_576
 MAX_UNDER_WAY = 32
 """Batches of one standard queue."""
 MAX_RESPONSE = 1_048_576
@@ -62,6 +64,14 @@ _CREDENTIALS = {
 }
 _FORBIDDEN = {"AccessDenied", "AccessDeniedException", "KmsAccessDenied"}
 _SLOW_DOWN = {"OverLimit", "RequestThrottled", "ThrottlingException", "KmsThrottled"}
+
+
+_XML_CODE, _XML_MESSAGE = re.compile(rb"<Code>(\w+)</Code>"), re.compile(rb"<Message>([^<]*)</Message>")
+"""Some servers answer a wrong signature so."""
+
+
+class NotPermitted(PublishFailed):
+    """The key is good, and may not do this."""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +109,9 @@ class SqsPublisher:
         if queue is None:
             queue = self._queues[url] = Queue(url)
         entry = _entry(message, is_fifo=url.endswith(".fifo"))
+        if entry.size > MAX_MESSAGE_BYTES:
+            reason = f"the message has {entry.size} bytes with its attributes; SQS takes at most {MAX_MESSAGE_BYTES}"
+            raise PublishFailed(reason, retryable=False, is_broker_down=False)
         queue.waiting.append(entry)
         # A task takes its batch when it starts: one for each ten that wait.
         if not queue.is_full and len(queue.waiting) % MAX_ENTRIES == 1:
@@ -110,9 +123,7 @@ class SqsPublisher:
     async def check(self) -> str:
         try:
             found = await self._endpoint.call("ListQueues", {"MaxResults": 1})
-        except PublishFailed as failure:
-            if failure.is_broker_down:
-                raise
+        except NotPermitted:
             return f"SQS at {self._endpoint.name} knows the key; it may not list queues"
         return f"SQS at {self._endpoint.name}, with {'queues' if found.get('QueueUrls') else 'no queues'}"
 
@@ -228,7 +239,9 @@ class Endpoint:
         )
         try:
             await self._check_address()
-            async with self._open().post(self._url, data=body, headers=headers, allow_redirects=False) as response:
+            async with self._open().post(
+                self._url, data=BytesIO(body), headers=headers, allow_redirects=False
+            ) as response:
                 answer = await response.content.read(MAX_RESPONSE)
                 while not response.content.at_eof() and len(answer) < MAX_RESPONSE:
                     answer += await response.content.read(MAX_RESPONSE)
@@ -269,20 +282,21 @@ class Endpoint:
         try:
             found = msgspec.json.decode(answer, type=dict[str, Any])
         except msgspec.DecodeError:
-            found = {}
+            code, text = _XML_CODE.search(answer), _XML_MESSAGE.search(answer)
+            found = {"__type": code[1].decode(), "message": text[1].decode() if text else ""} if code else {}
         if status == 200:
             return found
-        code = str(found.get("__type", "")).rpartition("#")[2].rpartition(".")[2]
-        reason = f"{self.name}: {code or f'HTTP status {status}'}: {found.get('message') or found.get('Message') or ''}"
-        if code in _MISSING:
+        kind = str(found.get("__type", "")).rpartition("#")[2].rpartition(".")[2]
+        reason = f"{self.name}: {kind or f'HTTP status {status}'}: {found.get('message') or found.get('Message') or ''}"
+        if kind in _MISSING:
             raise PublishFailed(f"the queue does not exist: {reason}", retryable=True, is_broker_down=False)
-        if code in _CREDENTIALS:
+        if kind in _CREDENTIALS:
             raise broker_down(f"wrong credentials: {reason}")
-        if code in _FORBIDDEN:
-            raise PublishFailed(f"not permitted: {reason}", retryable=False, is_broker_down=False)
-        if code in _SLOW_DOWN or status == 429:
+        if kind in _FORBIDDEN:
+            raise NotPermitted(f"not permitted: {reason}", retryable=False, is_broker_down=False)
+        if kind in _SLOW_DOWN or status == 429:
             raise PublishFailed(reason, retryable=True, is_broker_down=False)
-        if status >= 500 or not code:
+        if status >= 500 or not kind:
             raise broker_down(reason)
         raise PublishFailed(reason, retryable=False, is_broker_down=False)
 
