@@ -11,7 +11,7 @@ from evertick.domain.errors import EvertickError
 from evertick.targets.brokers.publisher import Connect, Dial, Message, Publisher, PublishFailed
 
 MANY = 1000
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 ATTRIBUTES = {
     "specversion": "1.0",
     "id": "run_1",

@@ -1,19 +1,15 @@
 """Publishing to a real Kafka, read back by aiokafka."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.partitioner import DefaultPartitioner, murmur2
 
 from evertick.targets.brokers import stream
 from evertick.targets.brokers.kafka import open_publisher
 from evertick.targets.brokers.kafka_protocol import partition_hash
 from servers.kafka import PASSWORD, USER, KafkaServer
+from targets.brokers.kafka_reading import admin, create, read
 from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
@@ -38,38 +34,6 @@ def sasl(server: KafkaServer, mechanism: str) -> dict[str, object]:
         "sasl_mechanism": mechanism,
         "username": USER,
     }
-
-
-@asynccontextmanager
-async def admin(server: KafkaServer) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{server.port}")
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-async def create(server: KafkaServer, topic: str, partitions: int = 1, **configs: str) -> None:
-    options = {name.replace("_", "."): text for name, text in configs.items()}
-    async with admin(server) as client:
-        await client.create_topics([NewTopic(topic, partitions, 1, topic_configs=options)])
-
-
-async def read(server: KafkaServer, topic: str) -> list[Any]:
-    """All records of a topic."""
-    servers = f"127.0.0.1:{server.port}"
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        ends = await consumer.end_offsets(consumer.assignment())
-        found: list[Any] = []
-        while len(found) < sum(ends.values()):
-            for records in (await consumer.getmany(timeout_ms=1000)).values():
-                found += records
-        return found
-    finally:
-        await consumer.stop()
 
 
 async def test_a_message_is_stored_with_its_attributes_and_headers(kafka_server: KafkaServer) -> None:
