@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple, assert_never
 
-from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.states import Outcome
 
 WINDOW: Final = timedelta(seconds=30)
@@ -125,7 +125,7 @@ class Report:
 def verdict_of(outcome: AttemptOutcome | None) -> Verdict:
     """A host fails by network errors, timeouts, 5xx and 429. Any other answer is that of a host that works."""
     match outcome:
-        case Succeeded():
+        case Succeeded() | HandedOver():
             return Verdict.ANSWERED
         case Failed(code=None, result=Outcome.FAILED, retryable=False):
             return Verdict.UNKNOWN  # refused before it was sent

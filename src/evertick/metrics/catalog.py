@@ -77,6 +77,9 @@ OUTCOMES = Counter(
 RETRIES = Counter("retries", "Attempts that are followed by a retry")
 DEAD_LETTERS_RECORDED = Counter("dead_letters_recorded", "Dead letters that this process recorded")
 PUT_BACK = Counter("put_back", "Attempts that were put back before they were started, by role", "role")
+HANDED_OVER = Counter(
+    "handed_over", "Attempts that a broker accepted and whose outcome a consumer reports, by role", "role"
+)
 DEFERRALS = Counter(
     "deferrals", "Attempts that were put back to wait: without a handler, slot, token or working host, by role", "role"
 )

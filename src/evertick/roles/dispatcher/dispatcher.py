@@ -39,7 +39,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
 from evertick.domain.states import Outcome
 from evertick.executor.executor import GRACE, Executor
@@ -213,6 +213,9 @@ class Dispatcher:
         self.waiting.queue.leave(attempt)
         if isinstance(outcome, Failed | NotStarted):
             logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error, extra=run_fields(attempt))
+        if isinstance(outcome, HandedOver):
+            logger.debug("%s was handed over: %s", attempt.name, outcome.receipt, extra=run_fields(attempt))
+            self._delivery_counts.count(attempt.tenant_id)
         if isinstance(outcome, Succeeded | Failed):
             self._delivery_counts.count(attempt.tenant_id)
             WEBHOOKS.add(1, _class_of(outcome))
