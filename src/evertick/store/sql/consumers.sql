@@ -73,7 +73,7 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
  CROSS JOIN LATERAL (
            SELECT tenant_id, max_running
              FROM queues
-            WHERE queues.queue_id = lane_queue(given.lane_id)::integer AND queues.tenant_id = :tenant_id::bigint
+            WHERE queues.queue_id = lane_queue(given.lane_id)::integer
             LIMIT 1
        ) AS queue
  CROSS JOIN LATERAL (
@@ -99,7 +99,8 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
               AND leases.first_seq = leases.last_seq
             LIMIT 1
        ) AS own ON true
- WHERE CASE WHEN own.lease_id IS NULL THEN NOT lane_is_gated(given.lane_id) AND lane.head >= given.seq
+ WHERE queue.tenant_id = :tenant_id::bigint
+   AND CASE WHEN own.lease_id IS NULL THEN NOT lane_is_gated(given.lane_id) AND lane.head >= given.seq
             -- Dispatchers and reapers have no tenant in their names.
             ELSE own.worker IN (:worker::text, :consumer::text)
                  OR NOT starts_with(own.worker, :tenant_id::bigint || '/')
@@ -118,7 +119,7 @@ given AS MATERIALIZED (
      CROSS JOIN LATERAL (
                SELECT tenant_id
                  FROM queues
-                WHERE queues.queue_id = lane_queue(given.lane_id)::integer AND queues.tenant_id = :tenant_id::bigint
+                WHERE queues.queue_id = lane_queue(given.lane_id)::integer
                 LIMIT 1
            ) AS queue
      CROSS JOIN LATERAL (
@@ -144,7 +145,8 @@ given AS MATERIALIZED (
                   AND leases.first_seq = leases.last_seq
                 LIMIT 1
            ) AS own ON true
-     WHERE (own.lease_id IS NOT NULL OR NOT lane_is_gated(given.lane_id) AND lane.head >= given.seq)
+     WHERE queue.tenant_id = :tenant_id::bigint
+       AND (own.lease_id IS NOT NULL OR NOT lane_is_gated(given.lane_id) AND lane.head >= given.seq)
        AND (SELECT true FROM outcomes
              WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NULL
 ),
