@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import postgres
 from evertick.store import database
 
 _ROOT = "EVERTICK_TEST_SERVERS"
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 4 << 30
 _numbers = itertools.count(1)
 
 # A busy machine is no fault of what is tested.
@@ -25,9 +28,17 @@ settings.load_profile("any-machine")
 def pytest_configure(config: pytest.Config) -> None:
     # Not below pytest's own temporary directory: that is private, and root's servers run as another user.
     if not hasattr(config, "workerinput"):
-        root = Path(tempfile.mkdtemp(prefix="evertick-tests-"))
+        root = Path(tempfile.mkdtemp(prefix="evertick-tests-", dir=_folder()))
         root.chmod(0o711)
         os.environ[_ROOT] = str(root)  # xdist's workers inherit it
+
+
+def _folder() -> Path | None:
+    """In memory where there is room: a database of 500 files is copied for most tests, which takes a disk ten times as
+    long. None: where temporary files go, which TMPDIR chooses.
+    """
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
+    return _MEMORY if has_room and "TMPDIR" not in os.environ else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
