@@ -375,11 +375,11 @@ async def test_what_no_consumer_reports_is_timed_out_at_its_timeout_and_tried_ag
     await world.run(timedelta(seconds=120))
     assert await world.results() == []
     await world.run(timedelta(seconds=5))
-    assert await world.connection.fetchrow("SELECT result::text, worker, error FROM outcomes") == (
+    assert await world.connection.fetchval("SELECT ARRAY[result::text, worker, error] FROM outcomes") == [
         "timed_out",
         "1/(consumer)",
         "no consumer has reported the outcome within the job's timeout",
-    )
+    ]
     assert [kind for kind, _ in await timers_of(world.connection, job)] == ["tick", "retry"]
     assert await world.workers() == []
 
@@ -391,7 +391,7 @@ async def test_the_last_attempt_of_a_consumer_that_died_is_a_dead_letter(world: 
     await consumers.hand_over(world.connection, "dispatcher", [HandOver(*leased.token, 1, 3600)])
     await consumers.claim(world.connection, 1, "1/a", [leased.token], LEASE)
     await world.run(LEASE + timedelta(seconds=5))
-    assert await world.connection.fetchrow("SELECT result::text, worker FROM outcomes") == ("lost", "1/a")
+    assert await world.connection.fetchval("SELECT ARRAY[result::text, worker] FROM outcomes") == ["lost", "1/a"]
     assert await world.connection.fetchval("SELECT count(*) FROM dead_letters") == 1
 
 

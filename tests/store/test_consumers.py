@@ -29,8 +29,7 @@ async def published(
     await holder.fire(*[Planned(job) for job in jobs])
     if not gated:
         return await lease(connection, *jobs, worker=worker)
-    async with connection.transaction():
-        await gates.let_in(connection, [GATE])
+    await gates.let_in(connection, [GATE])
     free = await lanes.lease_free(
         *(connection, [jobs[0].queue_id], [""], worker), most=1, lease_time=LEASE, tenant_id=None
     )
@@ -94,7 +93,7 @@ async def test_what_was_handed_over_runs_until_it_is_reported(connection: asyncp
     first, second = await published(holder)
     await consumers.hand_over(connection, "dispatcher", [handed(first), handed(second)])
     await outcomes.record(connection, "dispatcher", [], [first.lease_id])
-    assert await connection.fetch("SELECT DISTINCT worker FROM leases") == [(ANYBODY,)]
+    assert await connection.fetchval("SELECT array_agg(DISTINCT worker) FROM leases") == [ANYBODY]
     waiting = await add_job(connection)
     await holder.fire(Planned(waiting))
     await connection.execute("UPDATE queues SET max_running = 2")
@@ -208,7 +207,7 @@ async def test_an_outcome_that_is_about_to_commit_is_not_undone_by_the_hand_over
         assert await consumers.hand_over(connection, "dispatcher", [handed(leased)]) == set()  # it cannot know
         await consumers.release(second, [leased.token])
     await consumers.release(connection, [leased.token])
-    assert await connection.fetch("SELECT worker FROM leases") == [("dispatcher",)]
+    assert await connection.fetchval("SELECT array_agg(worker) FROM leases") == ["dispatcher"]
     assert await connection.fetchval("SELECT result FROM outcomes") == "success"
 
 

@@ -1,9 +1,6 @@
 """Runs that stay open until a consumer reports their outcome, with a real executor and a real server."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -11,46 +8,10 @@ import pytest
 
 from api.callers import Caller, Callers
 from engine import until
-from evertick.domain.attempt import Attempt, AttemptOutcome, HandedOver
-from evertick.domain.ids import format_token
-from evertick.executor.executor import Executor
-from evertick.executor.sources.database.queues import NamedQueues
-from evertick.executor.sources.database.source import DatabaseSource
 from evertick.metrics.catalog import HANDED_OVER
+from publishing import MAKE_REPORTED, Publisher, publishing
 
 pytestmark = pytest.mark.usefixtures("scheduler")
-
-Publish = Callable[[Attempt], Awaitable[None]]
-
-
-class Publisher:
-    """A handler like a dispatcher's, with a target that a broker accepts everything of. It keeps the tokens."""
-
-    is_async = True
-    names = ("", "send_invoice")
-
-    def __init__(self) -> None:
-        self.published: asyncio.Queue[str] = asyncio.Queue()
-        self.before_answer: Callable[[str], Awaitable[None]] | None = None
-
-    def find(self, name: str | None) -> "Publisher":
-        return self
-
-    def kinds(self) -> set[bool]:
-        return {True}
-
-    async def call(self, attempt: Attempt, started_at: datetime) -> HandedOver:
-        token = format_token(*attempt.token)
-        self.published.put_nowait(token)
-        if self.before_answer is not None:
-            await self.before_answer(token)
-        return HandedOver("invoices, message 1")
-
-    def outcome_of(self, value: AttemptOutcome) -> AttemptOutcome:
-        return value
-
-    def deadline_seconds(self, attempt: Attempt) -> float:
-        return attempt.timeout_seconds
 
 
 class World:
@@ -65,10 +26,7 @@ class World:
     async def job(self, **fields: Any) -> dict[str, Any]:
         """A job that is run by hand. The spec is written here: brokers are tested elsewhere."""
         job = await self.admin.create(schedule="0 0 1 1 *", retry_delay_seconds=0, **fields)
-        await self.connection.execute(
-            "UPDATE job_versions"
-            " SET handler = NULL, spec = jsonb_set(spec::jsonb, '{target,completion}', '\"reported\"')"
-        )
+        await self.connection.execute(MAKE_REPORTED)
         return job
 
     async def publish(self, **fields: Any) -> tuple[str, str]:
@@ -80,8 +38,7 @@ class World:
         return answer.json()["run_id"], await self.token()
 
     async def token(self) -> str:
-        async with asyncio.timeout(60):
-            return await self.publisher.published.get()
+        return (await self.publisher.next())["token"]
 
     async def until_held(self, token: str, worker: str = "(consumer)") -> None:
         async def is_held() -> bool:
@@ -114,22 +71,13 @@ class World:
         return bool(await self.connection.fetchval("SELECT count(*) FROM leases") == 0)
 
 
-@asynccontextmanager
-async def publishing(database_url: str, publisher: Publisher) -> AsyncIterator[Executor]:
-    source = DatabaseSource(database_url, NamedQueues(["billing"], 1), lease_time=timedelta(seconds=10))
-    executor = Executor(source, publisher, name="dispatcher", role="dispatcher")
-    await executor.start()
-    yield executor
-    await executor.stop(timedelta(seconds=5))
-
-
 @pytest.fixture
 async def world(
     callers: Callers, admin: Caller, connection: asyncpg.Connection, database_url: str
 ) -> AsyncIterator[World]:
     publisher = Publisher()
     world = World(admin, await callers.make("worker"), connection, publisher)
-    async with publishing(database_url, publisher):
+    async with publishing(database_url, publisher, "billing"):
         yield world
 
 
