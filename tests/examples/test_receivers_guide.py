@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,12 @@ import pytest
 
 from evertick import inbox
 from evertick.client import AsyncClient
+from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.sdk.webhooks import Receiver
+from evertick.targets.http.request import headers_of
 from publishing import MAKE_REPORTED, Publisher, publishing
 from sdk.served import Served, served, worker_target
+from targets.receivers import ATTEMPT, NOW, SECRET
 
 GUIDE = Path(__file__).parents[2] / "docs" / "receivers.md"
 
@@ -196,7 +200,20 @@ async def test_messages_that_are_done_when_they_are_stored_are_booked_once(site:
     assert await site.balance() == 7
 
 
-async def test_a_webhook_is_booked_once_and_refused_without_its_signature(site: Site, guide: SimpleNamespace) -> None:
-    receiver = Receiver(["whsec_" + "a" * 32])
-    assert await guide.on_webhook({}, b"{}", receiver, site.pool) == 401
-    assert await site.balance() == 0
+async def test_a_webhook_that_comes_to_two_processes_is_booked_once(site: Site, guide: SimpleNamespace) -> None:
+    sent = replace(
+        ATTEMPT,
+        run_id=format_run_id(4096, 1_780_923_600_000_000),
+        job_id=format_id(Prefix.JOB, 4096),
+        body=b'{"account": "rent", "amount": 7}',
+    )
+
+    async def deliver(token: int, body: bytes | None = None) -> Any:
+        """To a process that remembers nothing."""
+        receiver = Receiver([SECRET.text], now=NOW.timestamp)
+        headers = headers_of(replace(sent, fencing_token=token), NOW)
+        return await guide.on_webhook(headers, sent.body if body is None else body, receiver, site.pool)
+
+    assert await deliver(5, b"{}") == 401
+    assert [await deliver(token) for token in (5, 5, 7, 6)] == [204, 204, 204, 409]
+    assert await site.balance() == 7
