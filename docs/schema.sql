@@ -360,7 +360,8 @@ CREATE TABLE evertick.leases (
     worker text,
     handler text,
     started bigint[],
-    leased_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL
+    leased_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    ends_at timestamp with time zone
 );
 
 CREATE TABLE evertick.migrations (

@@ -44,13 +44,14 @@ class StreamOffice(CircuitOffice):
                 assert await broker_connections.add(self.connection, key, content, SEAL)
 
     async def streamed(self, stream: str = "invoices", connection: str = "orders", **options: Any) -> Job:
-        fields = {name: options.pop(name) for name in ("headers", "max_length", "circuit_breaker") if name in options}
-        target = {"type": "redis_stream", "connection": connection, "stream": stream, **fields}
+        own = ("headers", "max_length", "circuit_breaker")
+        fields: dict[str, Any] = {name: options.pop(name) for name in own if name in options}
+        target: dict[str, Any] = {"type": "redis_stream", "connection": connection, "stream": stream, **fields}
         return await self.addressed(target, **options)
 
     async def entries(self, stream: str = "invoices") -> list[dict[str, str]]:
         async with Redis.from_url(self.redis.url, decode_responses=True) as client:
-            found: list[tuple[str, dict[str, str]]] = await client.xrange(stream)
+            found: Any = await client.xrange(stream)
         return [fields for _, fields in found]
 
 

@@ -111,6 +111,16 @@ class NotStarted:
     wait: timedelta | None = None
 
 
-AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A broker has accepted it, and a consumer reports its outcome: until then, or its timeout, the run stays open.
+
+    `receipt` is what the broker answered, for people: where the message is.
+    """
+
+    receipt: str | None = None
+
+
+AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted | HandedOver
 
 SUCCEEDED = Succeeded()

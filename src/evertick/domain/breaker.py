@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple, assert_never
 
-from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.states import Outcome
 
 WINDOW: Final = timedelta(seconds=30)
@@ -127,7 +127,7 @@ def verdict_of(outcome: AttemptOutcome | None) -> Verdict:
     its client says whether it works.
     """
     match outcome:
-        case Succeeded() | Failed(is_host_well=True):
+        case Succeeded() | HandedOver() | Failed(is_host_well=True):
             return Verdict.ANSWERED
         case Failed(is_host_well=False):
             return Verdict.FAILED

@@ -187,12 +187,13 @@ async def test_a_job_that_was_made_over_the_api_leaves_its_message_in_the_stream
     await dispatcher.start()
 
     async def has_ended() -> bool:
-        return (await admin.get(f"/runs/{run['run_id']}")).json()["status"] == "success"
+        return bool((await admin.get(f"/runs/{run['run_id']}")).json()["status"] == "success")
 
     await until(has_ended)
     await dispatcher.stop(timedelta(0))
     async with Redis.from_url(redis.url, decode_responses=True) as client:
-        ((_, entry),) = await client.xrange("invoices")
+        entries: Any = await client.xrange("invoices")
+    ((_, entry),) = entries
     assert (entry["ce_id"], json.loads(entry["data"])) == (run["run_id"], {"account": 7})
     assert entry["ce_source"] == f"/evertick/jobs/{job['job_id']}"
     (queue,) = [each for each in (await admin.get("/queues")).json() if each["name"] == "redis_stream"]

@@ -45,13 +45,13 @@ import msgspec
 
 from evertick.contract.broker_targets import BrokerType
 from evertick.contract.target import HTTP_QUEUE
-from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
 from evertick.domain.states import Outcome
 from evertick.executor.executor import GRACE, Executor
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
-from evertick.metrics.catalog import WEBHOOKS
+from evertick.metrics.catalog import BROKER_MESSAGES, WEBHOOKS
 from evertick.roles.dispatcher.circuits import Circuits
 from evertick.roles.dispatcher.connections import DispatchedConnections
 from evertick.roles.dispatcher.host_rates import HostRates
@@ -276,14 +276,22 @@ class Dispatcher:
         self.waiting.queue.leave(attempt)
         if isinstance(outcome, Failed | NotStarted):
             logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error, extra=run_fields(attempt))
+        if isinstance(outcome, HandedOver):
+            logger.debug("%s was handed over: %s", attempt.name, outcome.receipt, extra=run_fields(attempt))
+            self._delivery_counts.count(attempt.tenant_id)
         if isinstance(outcome, Succeeded | Failed):
             self._delivery_counts.count(attempt.tenant_id)
-            WEBHOOKS.add(1, _class_of(outcome))
+            _count(type_in(attempt.spec or ""), outcome)
         if isinstance(outcome, Failed) and outcome.is_target_gone:
             self.pausing.add(attempt)
 
 
-def _class_of(outcome: Succeeded | Failed) -> str:
-    if outcome.code is not None:
-        return f"{outcome.code // 100}xx"
-    return "timeout" if isinstance(outcome, Failed) and outcome.result is Outcome.TIMED_OUT else "failed"
+def _count(kind: str, outcome: Succeeded | Failed) -> None:
+    if isinstance(outcome, Failed):
+        result = "timeout" if outcome.result is Outcome.TIMED_OUT else "failed"
+    else:
+        result = "acknowledged"
+    if kind != HTTP_QUEUE:
+        BROKER_MESSAGES.add(1, kind, result)
+    else:
+        WEBHOOKS.add(1, result if outcome.code is None else f"{outcome.code // 100}xx")

@@ -555,7 +555,7 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
 
 -- name: extend
 -- A heartbeat: extends a worker's leases; null: all of them. Index: leases_of_worker. One that ran out is extended too:
--- while the row is the worker's, no other worker has its attempts.
+-- while the row is the worker's, no other worker has its attempts. A consumer's is extended up to its end.
 -- One that it does not name was granted in an answer that got lost: no worker runs its attempts, and it has to run out.
 WITH held AS MATERIALIZED (
     SELECT lease_id
@@ -565,7 +565,8 @@ WITH held AS MATERIALIZED (
        FOR UPDATE
 )
 UPDATE leases lease
-   SET expires_at = clock_at() + :lease_seconds::float * interval '1 second', lease_seconds = :lease_seconds::float
+   SET expires_at = least(clock_at() + :lease_seconds::float * interval '1 second', lease.ends_at),
+       lease_seconds = :lease_seconds::float
   FROM held
  WHERE lease.lease_id = held.lease_id
 RETURNING lease.lease_id;

@@ -61,7 +61,7 @@ def target_in(spec: str) -> Addressed | None:
 
 def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Message:
     """The message of an attempt. InvalidInput: its payload lacks what the address names."""
-    job_id = format_id(Prefix.JOB, attempt.job_id)
+    job_id, key = format_id(Prefix.JOB, attempt.job_id), attempt.idempotency_key  # which is rendered
     address = found.address
     if address is None:
         address = render_address(found.target, None if attempt.payload is None else json.loads(attempt.payload))
@@ -78,7 +78,7 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
             "type": EVENT_TYPE,
             "subject": attempt.name,
             "time": utc_text(attempt.fire_at),
-            "idempotencykey": attempt.idempotency_key,
+            "idempotencykey": key,
             "fencingtoken": str(attempt.token[1]),
             "token": format_token(*attempt.token),
             "attempt": str(attempt.attempt),
@@ -87,5 +87,5 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
         },
         headers=found.headers,
         address=address,
-        message_id=attempt.idempotency_key,
+        message_id=key,
     )

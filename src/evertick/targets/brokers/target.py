@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from evertick.contract.broker_targets import Completion
-from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.breaker import TenantHost
 from evertick.domain.errors import InvalidInput
 from evertick.domain.states import Outcome
@@ -125,7 +125,4 @@ class BrokerDelivery:
 
 def _accepted(completion: Completion, receipt: str | None) -> AttemptOutcome:
     """What it means that the broker has stored the message."""
-    if completion is Completion.REPORTED:
-        # HandedOver(receipt) belongs here, once the executor knows it.
-        raise NotImplementedError
-    return Succeeded(receipt)
+    return HandedOver(receipt) if completion is Completion.REPORTED else Succeeded(receipt)
