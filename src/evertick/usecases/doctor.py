@@ -16,7 +16,8 @@ from evertick.store.location import DatabaseAddress
 from evertick.store.maintenance import diagnostics, ledgers
 from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
-from evertick.store.tenants import tenants
+from evertick.store.tenants import broker_connections, tenants
+from evertick.targets.brokers.publishers import missing_client
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis
 
@@ -71,6 +72,8 @@ async def _examine(
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
     # As a process that runs all roles with these settings would have it.
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
+    used = await broker_connections.types_in_use(pool)
+    yield diagnosis.on_brokers(used, [str(each) for each in map(missing_client, used) if each is not None])
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
 
 

@@ -176,28 +176,70 @@ async def test_connections_of_tenants_are_their_own(callers: Callers, admin: Cal
     assert pointers(await other.post("/jobs", json=job)) == ["/target/connection"]
 
 
-async def test_a_job_that_was_made_over_the_api_leaves_its_message_in_the_stream(
+class Streaming:
+    """A job that goes to a stream, and a dispatcher that delivers it."""
+
+    def __init__(self, admin: Caller, redis: RedisServer) -> None:
+        self._admin = admin
+        self._redis = redis
+
+    async def trigger(self, **options: Any) -> str:
+        target = {"type": "redis_stream", "connection": "events", "stream": "invoices", **options}
+        job = await self._admin.create(schedule="manual", target=target, payload={"account": 7})
+        run_id: str = (await self._admin.post(f"/jobs/{job['job_id']}/trigger")).json()["run_id"]
+        return run_id
+
+    async def entries(self) -> list[dict[str, str]]:
+        async with Redis.from_url(self._redis.url, decode_responses=True) as client:
+            found: Any = await client.xrange("invoices")
+        return [fields for _, fields in found]
+
+    async def until_status(self, run_id: str, status: str) -> None:
+        async def has_status() -> bool:
+            return bool((await self._admin.get(f"/runs/{run_id}")).json()["status"] == status)
+
+        await until(has_status)
+
+
+@pytest.fixture
+async def streaming(
     admin: Caller, redis: RedisServer, scheduler: Scheduler, database_url: str
-) -> None:
+) -> AsyncIterator[Streaming]:
     await admin.post("/connections", json={"name": "events", **to_redis(redis)})
-    target = {"type": "redis_stream", "connection": "events", "stream": "invoices", "max_length": 1000}
-    job = await admin.create(schedule="manual", target=target, payload={"account": 7})
-    run = (await admin.post(f"/jobs/{job['job_id']}/trigger")).json()
     dispatcher = Dispatcher(database_url, seal_of(SETTINGS), lambda _: Egress(LOOPBACK, "as the test says"))
     await dispatcher.start()
-
-    async def has_ended() -> bool:
-        return bool((await admin.get(f"/runs/{run['run_id']}")).json()["status"] == "success")
-
-    await until(has_ended)
+    yield Streaming(admin, redis)
     await dispatcher.stop(timedelta(0))
-    async with Redis.from_url(redis.url, decode_responses=True) as client:
-        entries: Any = await client.xrange("invoices")
-    ((_, entry),) = entries
-    assert (entry["ce_id"], json.loads(entry["data"])) == (run["run_id"], {"account": 7})
-    assert entry["ce_source"] == f"/evertick/jobs/{job['job_id']}"
+
+
+async def test_a_job_that_was_made_over_the_api_leaves_its_message_in_the_stream(
+    admin: Caller, streaming: Streaming
+) -> None:
+    run_id = await streaming.trigger(max_length=1000)
+    await streaming.until_status(run_id, "success")
+    (entry,) = await streaming.entries()
+    assert (entry["ce_id"], json.loads(entry["data"])) == (run_id, {"account": 7})
     (queue,) = [each for each in (await admin.get("/queues")).json() if each["name"] == "redis_stream"]
     assert queue["ready"] == 0
+
+
+async def test_a_run_that_its_consumer_reports_is_open_until_then(callers: Callers, streaming: Streaming) -> None:
+    run_id = await streaming.trigger(completion="reported")
+
+    async def is_there() -> bool:
+        return len(await streaming.entries()) == 1
+
+    await until(is_there)
+    (entry,) = await streaming.entries()
+    await streaming.until_status(run_id, "running")
+    consumer = await callers.make("worker")
+
+    async def is_recorded() -> bool:  # not before the dispatcher has handed it over
+        done = await consumer.record({"token": entry["ce_token"], "result": "success"}, worker="consumer")
+        return bool(done["recorded"])
+
+    await until(is_recorded)
+    await streaming.until_status(run_id, "success")
 
 
 async def test_workers_cannot_lease_what_goes_to_brokers(admin: Caller) -> None:

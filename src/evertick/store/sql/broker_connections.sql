@@ -81,6 +81,10 @@ SELECT count(*)
 -- The types of a tenant's connections. Index: broker_connections_pkey.
 SELECT name, type FROM broker_connections WHERE tenant_id = :tenant_id::bigint;
 
+-- name: types_in_use
+-- The types that connections of any tenant have. Called by the doctor.
+SELECT DISTINCT type FROM broker_connections ORDER BY type;
+
 -- name: find
 -- The given connections of any tenants, as they are now. Index: broker_connections_pkey.
 SELECT found.tenant_id, found.name, found.created_at, found.updated_at, found.revision, found.type, found.settings,

@@ -73,6 +73,7 @@ _REPLACE = _SQL["replace"].rows(ConnectionRow)
 _PAGE = _SQL["page"].rows(ConnectionRow)
 _USERS = _SQL["users"].values(int)
 _TYPES = _SQL["types"].rows(TypeRow)
+_TYPES_IN_USE = _SQL["types_in_use"].values(str)
 _FIND = _SQL["find"].rows(ConnectionRow)
 _REVISIONS = _SQL["revisions"].rows(Revision)
 _SEALED_OTHERWISE = _SQL["sealed_otherwise"].rows(ConnectionRow)
@@ -122,6 +123,11 @@ async def users(connection: Connection, key: ConnectionKey, kind: str, most: int
 async def types(connection: Connection, tenant_id: int) -> dict[str, str]:
     """The types of a tenant's connections, by name."""
     return dict(await _TYPES.all(connection, tenant_id=tenant_id))
+
+
+async def types_in_use(connection: Connection) -> list[str]:
+    """The types that connections of any tenant have."""
+    return await _TYPES_IN_USE.all(connection)
 
 
 async def find(connection: Connection, keys: Collection[ConnectionKey]) -> dict[ConnectionKey, ConnectionRow]:

@@ -55,6 +55,15 @@ def connect_of(kind: str) -> Connect:
     return connect
 
 
+def missing_client(kind: str) -> NoClient | None:
+    """Why publishers of a type cannot be made here, if so."""
+    try:
+        connect_of(kind)
+    except NoClient as error:
+        return error
+    return None
+
+
 def open_publisher(connection: ConnectionSettings, guard: Guard) -> Publisher:
     """A publisher for a connection, which connects only where the guard lets it."""
 
