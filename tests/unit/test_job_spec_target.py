@@ -48,9 +48,9 @@ def test_a_null_in_a_target_means_the_default() -> None:
 
 
 def test_the_kind_of_target_must_be_known() -> None:
-    assert faults(url=URL) == {"/target/type": "is required: one of http, worker"}
-    assert faults(type="kafka") == {"/target/type": "must be one of http, worker"}
     known = ", ".join(("http", "worker", *BrokerType))
+    assert faults(url=URL) == {"/target/type": f"is required: one of {known}"}
+    assert faults(type="pulsar") == {"/target/type": f"must be one of {known}"}
     assert faults(type=["http"]) == {"/target/type": f"must be one of {known}"}
 
 

@@ -98,7 +98,7 @@ class ApiKeyCalls(Calls[W]):
 
 
 class TargetCalls(Calls[W]):
-    """Hosts of HTTP targets that failed lately or have a rate limit."""
+    """Hosts of targets, and connections to brokers, that failed lately or have a rate limit."""
 
     @PagedCall
     def list(self, *, page_size: int | None = None) -> Request[TargetPage]:

@@ -20,7 +20,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
-    ConnectionError as LostConnection,
     NoPermissionError,
     ReadOnlyError,
     RedisError,
@@ -31,9 +30,8 @@ from evertick.contract.connections import RedisStreamConnection
 from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
 
 ANSWER_SECONDS = 15.0
-CONNECT_SECONDS = 10.0
+"""For one batch, and for connecting before it."""
 MAX_BATCH = 512
-_LOST = (LostConnection, OSError, TimeoutError)
 _BROKER_STATES = ("OOM", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS", "BUSY", "TRYAGAIN")
 """What Redis says before its reason when it takes nothing at all."""
 
@@ -69,7 +67,7 @@ class RedisStreamPublisher:
             db=settings.database,
             username=settings.username,
             password=secrets.get("password"),
-            socket_timeout=ANSWER_SECONDS,
+            socket_timeout=None,  # a batch has one: redis-py would start one for each answer
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
@@ -104,7 +102,8 @@ class RedisStreamPublisher:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
             try:
-                await self._exchange(batch)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._exchange(batch)
             except BaseException as error:
                 failure = _failure_of(error)
                 _fail(batch, failure)
@@ -136,12 +135,11 @@ class RedisStreamPublisher:
         """Connect to an address that the guard has let pass. A certificate is checked against the name."""
         name = None if self._tls is None else self._host
         failure: OSError | None = None
-        async with asyncio.timeout(CONNECT_SECONDS):
-            for address in await self._dial(self._host, self._port):
-                try:
-                    return await asyncio.open_connection(address, self._port, ssl=self._tls, server_hostname=name)
-                except OSError as error:
-                    failure = failure or error
+        for address in await self._dial(self._host, self._port):
+            try:
+                return await asyncio.open_connection(address, self._port, ssl=self._tls, server_hostname=name)
+            except OSError as error:
+                failure = failure or error
         raise failure or OSError("no addresses")
 
 
