@@ -119,6 +119,16 @@ async def test_what_redis_refuses_is_dead_at_once_and_harms_no_neighbour(office:
     assert await office.connection.fetchval("SELECT count(*) FROM target_hosts") == 0
 
 
+async def test_a_redis_without_memory_is_tried_again(office: StreamOffice) -> None:
+    await office.connect()
+    async with Redis.from_url(office.redis.url) as client:
+        await client.config_set("maxmemory", 1)
+    job = await office.streamed()
+    await office.deliver()
+    outcome = await office.outcome(job)
+    assert (outcome.result, outcome.is_final, outcome.error) == ("failed", False, "Redis is out of memory")
+
+
 async def test_a_job_without_its_connection_fails_for_good_and_says_why(office: StreamOffice) -> None:
     job = await office.streamed(connection="ordres")
     await office.deliver()
@@ -165,7 +175,8 @@ async def test_a_broker_that_is_down_is_left_alone_until_a_probe_finds_it_and_no
     await dispatcher.close()
     assert await office.states() == {HOST: "open"}
     errors = {(each.result, each.is_final, each.error) for each in await office.outcomes(failing)}
-    assert errors == {("failed", False, "the connection was refused")}
+    refused = f"cannot connect to 127.0.0.1:{office.redis.port}: Connection refused"
+    assert errors == {("failed", False, refused)}
     later = await office.streamed(count=30)
     posted = await office.posted(receiver.url, count=30)
     async with office.delivering() as dispatcher:

@@ -130,7 +130,10 @@ async def test_a_test_says_what_answers_or_why_not(admin: Caller, redis: RedisSe
     usable, detail = await found("well", to_redis(redis))
     assert (usable, detail.startswith("Redis ")) == (True, True)
     assert await found("denied", to_redis(redis, "wrong")) == (False, "Redis refused the user name or password")
-    assert await found("refused", to_redis(redis, port=1024)) == (False, "the connection was refused")
+    refused = (False, "cannot connect to 127.0.0.1:1024: Connection refused")
+    assert await found("refused", to_redis(redis, port=1024)) == refused
+    secured: dict[str, Any] = {"tls": True, "tls_ca": "no certificate"}
+    assert await found("strange", to_redis(redis, **secured)) == (False, "tls_ca has no certificate that can be read")
     usable, detail = await found("private", to_redis(redis, host="10.0.0.1"))
     assert (usable, "EVERTICK_EGRESS_ALLOW" in detail) == (False, True)
     is_problem(await admin.post("/connections/none:test"), 404, "not-found")

@@ -9,7 +9,6 @@ Redis answers when it has the entry in memory. When that is on a disk, its `appe
 """
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,7 +19,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
     NoPermissionError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -28,11 +30,12 @@ from redis.exceptions import (
 
 from evertick.contract.connections import RedisStreamConnection
 from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
+from evertick.targets.brokers.stream import broker_down, open_stream, tls_context
 
 ANSWER_SECONDS = 15.0
 """For one batch, and for connecting before it."""
 MAX_BATCH = 512
-_BROKER_STATES = ("OOM", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS", "BUSY", "TRYAGAIN")
+_BROKER_STATES = ("MISCONF", "NOREPLICAS", "BUSY ", "TRYAGAIN")
 """What Redis says before its reason when it takes nothing at all."""
 
 
@@ -60,9 +63,8 @@ class RedisStreamPublisher:
     """One connection, and the messages that wait for their turn on it."""
 
     def __init__(self, settings: RedisStreamConnection, secrets: Mapping[str, str], dial: Dial) -> None:
-        self._host, self._port = settings.host.strip("[]"), settings.port
+        self._settings = settings
         self._dial = dial
-        self._tls = ssl.create_default_context(cadata=settings.tls_ca) if settings.tls else None
         self._connection = _OpenedConnection(
             db=settings.database,
             username=settings.username,
@@ -87,7 +89,7 @@ class RedisStreamPublisher:
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
-        _fail(self._waiting, _down("the connection was closed"))
+        _fail(self._waiting, broker_down("the connection was closed"))
         await self._connection.disconnect(nowait=True)
 
     async def _request(self, command: bytes) -> str:
@@ -132,15 +134,9 @@ class RedisStreamPublisher:
             await connection.disconnect(nowait=True)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to an address that the guard has let pass. A certificate is checked against the name."""
-        name = None if self._tls is None else self._host
-        failure: OSError | None = None
-        for address in await self._dial(self._host, self._port):
-            try:
-                return await asyncio.open_connection(address, self._port, ssl=self._tls, server_hostname=name)
-            except OSError as error:
-                failure = failure or error
-        raise failure or OSError("no addresses")
+        settings = self._settings
+        tls = tls_context(settings.tls_ca) if settings.tls else None
+        return await open_stream(self._dial, settings.host.strip("[]"), settings.port, tls)
 
 
 def _xadd(message: Message) -> bytes:
@@ -170,34 +166,28 @@ def _fail(batch: Iterable[tuple[bytes, asyncio.Future[str]]], failure: Exception
             answer.set_exception(failure)
 
 
-def _down(reason: str) -> PublishFailed:
-    return PublishFailed(reason, retryable=True, is_broker_down=True)
-
-
-def _failure_of(error: BaseException) -> Exception:  # noqa: C901, PLR0911 - by type
+def _failure_of(error: BaseException) -> Exception:  # noqa: PLR0911 - by type
     """Why a message was not accepted, without addresses or secrets."""
     match error:
         case AuthenticationError():
-            return _down("Redis refused the user name or password")
+            return broker_down("Redis refused the user name or password")
         case NoPermissionError():
             return PublishFailed(f"Redis refused: {error}", retryable=True, is_broker_down=False)
         case ReadOnlyError():
-            return _down("the Redis server is a read-only replica")
+            return broker_down("the Redis server is a read-only replica")
+        case OutOfMemoryError():
+            return broker_down("Redis is out of memory")
+        case ClusterDownError() | BusyLoadingError():
+            return broker_down("Redis is not ready")
         case ResponseError():
             text = str(error)
             is_down = text.startswith(_BROKER_STATES)
             return PublishFailed(f"Redis refused: {text}", retryable=is_down, is_broker_down=is_down)
-        case ssl.SSLCertVerificationError():
-            return _down(f"TLS failed: {error.verify_message}")
-        case ssl.SSLError():
-            return _down("TLS failed: the handshake broke off")
-        case ConnectionRefusedError():
-            return _down("the connection was refused")
         case TimeoutError():
-            return _down("Redis did not answer in time")
+            return broker_down("Redis did not answer in time")
         case RedisError() | OSError() | asyncio.CancelledError():
-            return _down("the connection to Redis was lost")
+            return broker_down("the connection to Redis was lost")
         case Exception():
             return error
         case _:
-            return _down("the publisher was stopped")
+            return broker_down("the publisher was stopped")

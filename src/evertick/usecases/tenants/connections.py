@@ -1,7 +1,6 @@
 """A tenant's connections to message brokers: they are made, shown without their secrets, tested and removed."""
 
 import asyncio
-import ssl
 from functools import cached_property
 
 import msgspec
@@ -61,8 +60,6 @@ class ConnectionAccess:
                 return ConnectionCheck(is_usable=False, detail=f"no answer within {CHECK_SECONDS:g} s")
             except TooManyLookups:
                 return ConnectionCheck(is_usable=False, detail="too many names are being looked up: try again")
-            except ssl.SSLError:
-                return ConnectionCheck(is_usable=False, detail="TLS failed: tls_ca cannot be read")
             except (CannotUnseal, NoClient) as error:
                 return ConnectionCheck(is_usable=False, detail=f"the API cannot test it: {error}")
             except EvertickError as error:  # the guard, or the broker's client
