@@ -2,6 +2,12 @@
 
 CREATE SCHEMA evertick;
 
+CREATE TYPE evertick.archive_state AS ENUM (
+    'exporting',
+    'verified',
+    'dropped'
+);
+
 CREATE TYPE evertick.circuit_state AS ENUM (
     'closed',
     'open',
@@ -97,12 +103,70 @@ CREATE FUNCTION evertick.connection_bytes(settings text, secrets bytea) RETURNS 
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500 + octet_length(settings)::bigint + coalesce(octet_length(secrets), 0)$$;
 
+CREATE FUNCTION evertick.drop_archived_day(wanted date, wanted_part integer, wanted_token text) RETURNS text
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    suffix   text := to_char(wanted, 'YYYYMMDD');
+    from_at  timestamptz := wanted::timestamp AT TIME ZONE 'UTC';
+    end_at   timestamptz := (wanted + 1)::timestamp AT TIME ZONE 'UTC';
+    archived archived_days%ROWTYPE;
+    is_same  boolean;
+BEGIN
+    SELECT * INTO archived
+      FROM archived_days
+     WHERE day = wanted AND part = wanted_part AND token = wanted_token AND state = 'verified'
+       FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'unverified';
+    END IF;
+    IF to_regclass('attempts_' || suffix) IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE attempts_%1$s, outcomes_%1$s IN SHARE MODE', suffix);
+        EXECUTE format('SELECT (SELECT count(*) FROM attempts_%1$s) = $1 AND (SELECT count(*) FROM outcomes_%1$s) = $2',
+                       suffix)
+           INTO is_same USING archived.attempts, archived.outcomes;
+        IF NOT is_same THEN
+            RETURN 'changed';
+        END IF;
+    END IF;
+    WITH gone AS (
+        DELETE FROM gaps WHERE last_at >= from_at AND last_at < end_at
+     RETURNING gap_digest(job_id, first_at, last_at, ticks, spec_version, reason) AS digest
+    ),
+    withdrawn AS (
+        DELETE FROM withdrawals WHERE withdrawn_at >= from_at AND withdrawn_at < end_at
+     RETURNING withdrawal_digest(job_id, fire_at, withdrawn_at) AS digest
+    )
+    SELECT (SELECT coalesce(sum(digest), 0) FROM gone) = archived.gaps_digest
+           AND (SELECT count(*) FROM gone) = archived.gaps
+           AND (SELECT coalesce(sum(digest), 0) FROM withdrawn) = archived.withdrawals_digest
+           AND (SELECT count(*) FROM withdrawn) = archived.withdrawals
+      INTO is_same;
+    IF NOT is_same THEN
+        RAISE EXCEPTION 'the day has changed' USING ERRCODE = 'AR001';  -- what was deleted comes back
+    END IF;
+    EXECUTE format('DROP TABLE IF EXISTS attempts_%1$s, outcomes_%1$s', suffix);
+    UPDATE archive_files SET is_released = true
+     WHERE day = wanted AND part = wanted_part AND token = wanted_token AND is_checked;
+    UPDATE archived_days SET state = 'dropped', dropped_at = clock_at() WHERE day = wanted AND part = wanted_part;
+    RETURN 'dropped';
+END $_$;
+
 CREATE FUNCTION evertick.drop_day(day date) RETURNS void
     LANGUAGE plpgsql
     AS $_$
 BEGIN
+    -- Locked: a process that turns the archive on waits, or is seen.
+    IF (SELECT is_on FROM archive_marks FOR SHARE) THEN
+        RETURN;
+    END IF;
     EXECUTE format('DROP TABLE IF EXISTS attempts_%1$s, outcomes_%1$s', to_char(day, 'YYYYMMDD'));
 END $_$;
+
+CREATE FUNCTION evertick.gap_digest(job_id bigint, first_at timestamp with time zone, last_at timestamp with time zone, ticks bigint, spec_version integer, reason evertick.gap_reason) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$SELECT row_digest(concat_ws(chr(31), job_id, microseconds(first_at), microseconds(last_at), ticks, spec_version,
+                                     reason))$$;
 
 CREATE FUNCTION evertick.lane_id_of(queue_id bigint, partition bigint, priority bigint, is_gated boolean DEFAULT false) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -136,9 +200,34 @@ CREATE FUNCTION evertick.requested_bytes(payload text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 250 + coalesce(octet_length(payload), 0)::bigint$$;
 
+CREATE FUNCTION evertick.row_digest(line text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT ('x' || left(md5(line), 15))::bit(60)::bigint$$;
+
+CREATE FUNCTION evertick.server_identity(OUT system_identifier bigint, OUT timeline bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    BEGIN
+        SELECT control.system_identifier INTO server_identity.system_identifier FROM pg_control_system() AS control;
+    EXCEPTION WHEN OTHERS THEN  -- services refuse it with errors of their own
+        server_identity.system_identifier := NULL;
+    END;
+    BEGIN
+        -- Not that of the last checkpoint, which a promotion changes only later.
+        server_identity.timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+    EXCEPTION WHEN OTHERS THEN
+        server_identity.timeline := NULL;
+    END;
+END $$;
+
 CREATE FUNCTION evertick.version_bytes(payload text, spec text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)$$;
+
+CREATE FUNCTION evertick.withdrawal_digest(job_id bigint, fire_at timestamp with time zone, withdrawn_at timestamp with time zone) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$SELECT row_digest(concat_ws(chr(31), job_id, microseconds(fire_at), microseconds(withdrawn_at)))$$;
 
 CREATE TABLE evertick.alert_looks (
     look text NOT NULL,
@@ -197,6 +286,52 @@ ALTER TABLE evertick.api_keys ALTER COLUMN key_id ADD GENERATED ALWAYS AS IDENTI
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE evertick.archive_files (
+    path text NOT NULL,
+    day date NOT NULL,
+    part integer NOT NULL,
+    tenant_id bigint NOT NULL,
+    noted_at timestamp with time zone NOT NULL,
+    kind text NOT NULL,
+    token text NOT NULL,
+    is_checked boolean DEFAULT false NOT NULL,
+    is_released boolean DEFAULT false NOT NULL,
+    rows bigint DEFAULT 0 NOT NULL,
+    outcomes bigint DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    digest numeric DEFAULT 0 NOT NULL,
+    sha256 text DEFAULT ''::text NOT NULL,
+    first_seq bigint DEFAULT 0 NOT NULL,
+    last_seq bigint DEFAULT 0 NOT NULL,
+    first_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    last_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+);
+
+CREATE TABLE evertick.archive_marks (
+    is_only boolean DEFAULT true NOT NULL,
+    is_on boolean DEFAULT false NOT NULL,
+    url text,
+    failed_at timestamp with time zone,
+    error text,
+    CONSTRAINT archive_marks_is_only_check CHECK (is_only)
+);
+
+CREATE TABLE evertick.archived_days (
+    day date NOT NULL,
+    part integer DEFAULT 0 NOT NULL,
+    state evertick.archive_state DEFAULT 'exporting'::evertick.archive_state NOT NULL,
+    token text NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    verified_at timestamp with time zone,
+    dropped_at timestamp with time zone,
+    attempts bigint DEFAULT 0 NOT NULL,
+    outcomes bigint DEFAULT 0 NOT NULL,
+    gaps bigint DEFAULT 0 NOT NULL,
+    withdrawals bigint DEFAULT 0 NOT NULL,
+    gaps_digest numeric DEFAULT 0 NOT NULL,
+    withdrawals_digest numeric DEFAULT 0 NOT NULL
 );
 
 CREATE TABLE evertick.attempts (
@@ -258,6 +393,27 @@ CREATE TABLE evertick.clock_marks (
     CONSTRAINT clock_marks_is_only_check CHECK (is_only)
 )
 WITH (fillfactor='50');
+
+CREATE TABLE evertick.cluster_identity (
+    is_only boolean DEFAULT true NOT NULL,
+    confirmed_at timestamp with time zone,
+    server_started_at timestamp with time zone,
+    suspected_at timestamp with time zone,
+    system_identifier bigint,
+    timeline bigint,
+    database_oid oid,
+    table_oid oid,
+    name text,
+    suspicion text,
+    CONSTRAINT cluster_identity_is_only_check CHECK (is_only)
+);
+
+CREATE VIEW evertick.confirmed_server AS
+ SELECT (confirmed_at IS NOT NULL) AS is_known
+   FROM evertick.cluster_identity identity
+  WHERE ((suspected_at IS NULL) AND ((confirmed_at IS NULL) OR ((server_started_at = pg_postmaster_start_time()) AND (table_oid = tableoid) AND (database_oid = ( SELECT pg_database.oid
+           FROM pg_database
+          WHERE (pg_database.datname = current_database()))))));
 
 CREATE TABLE evertick.dead_letters (
     job_id bigint NOT NULL,
@@ -542,7 +698,11 @@ CREATE TABLE evertick.tenants (
     storage_quota_bytes bigint DEFAULT '10737418240'::bigint NOT NULL,
     default_jitter_seconds double precision DEFAULT 0 NOT NULL,
     is_host boolean DEFAULT false NOT NULL,
+    history_days integer DEFAULT 36500 NOT NULL,
+    archive_days integer DEFAULT 36500 NOT NULL,
+    CONSTRAINT tenants_archive_days_check CHECK ((archive_days >= 0)),
     CONSTRAINT tenants_default_jitter_seconds_check CHECK ((default_jitter_seconds >= (0)::double precision)),
+    CONSTRAINT tenants_history_days_check CHECK ((history_days >= 1)),
     CONSTRAINT tenants_http_timeout_max_seconds_check CHECK (((http_timeout_max_seconds >= 1) AND (http_timeout_max_seconds <= 3600))),
     CONSTRAINT tenants_jobs_quota_check CHECK ((jobs_quota >= 0)),
     CONSTRAINT tenants_ready_quota_check CHECK ((ready_quota >= 0)),
@@ -774,6 +934,15 @@ ALTER TABLE ONLY evertick.api_keys
 ALTER TABLE ONLY evertick.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (key_id);
 
+ALTER TABLE ONLY evertick.archive_files
+    ADD CONSTRAINT archive_files_pkey PRIMARY KEY (path);
+
+ALTER TABLE ONLY evertick.archive_marks
+    ADD CONSTRAINT archive_marks_pkey PRIMARY KEY (is_only);
+
+ALTER TABLE ONLY evertick.archived_days
+    ADD CONSTRAINT archived_days_pkey PRIMARY KEY (day, part);
+
 ALTER TABLE ONLY evertick.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (lane_id, seq);
 
@@ -785,6 +954,9 @@ ALTER TABLE ONLY evertick.broker_connections
 
 ALTER TABLE ONLY evertick.clock_marks
     ADD CONSTRAINT clock_marks_pkey PRIMARY KEY (is_only);
+
+ALTER TABLE ONLY evertick.cluster_identity
+    ADD CONSTRAINT cluster_identity_pkey PRIMARY KEY (is_only);
 
 ALTER TABLE ONLY evertick.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id, fire_at);
@@ -916,6 +1088,14 @@ CREATE INDEX alerts_untold ON evertick.alerts USING btree (untold_tenant_id, ale
 CREATE INDEX api_keys_ended ON evertick.api_keys USING btree (LEAST(revoked_at, expires_at)) WHERE ((revoked_at IS NOT NULL) OR (expires_at IS NOT NULL));
 
 CREATE INDEX api_keys_of_tenant ON evertick.api_keys USING btree (tenant_id, key_id);
+
+CREATE INDEX archive_files_by_seq ON evertick.archive_files USING btree (tenant_id, last_seq) WHERE (is_released AND (kind = 'runs'::text));
+
+CREATE INDEX archive_files_of_day ON evertick.archive_files USING btree (day, part);
+
+CREATE INDEX archive_files_of_tenant ON evertick.archive_files USING btree (tenant_id, kind, last_at) WHERE is_released;
+
+CREATE INDEX archive_files_unchecked ON evertick.archive_files USING btree (noted_at) WHERE (NOT is_checked);
 
 CREATE INDEX attempts_of_run ON ONLY evertick.attempts USING btree (job_id, fire_at);
 

@@ -90,6 +90,27 @@ def _redis_url(value: Any) -> str:
     return url
 
 
+def _archive_url(value: Any) -> str:
+    url = _text(value)
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    if scheme not in {"file", "s3"} or not rest.strip("/") or (scheme == "file" and not rest.startswith("/")):
+        raise ValueError("must be a directory, as in /srv/archive or file:///srv/archive, or s3://bucket/prefix")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError(
+            "must have no user or password: set EVERTICK_ARCHIVE_ACCESS_KEY and EVERTICK_ARCHIVE_SECRET_KEY"
+        )
+    return url
+
+
+def _endpoint(value: Any) -> str:
+    url = _text(value)
+    if re.fullmatch("https?://[^/@?#]+/?", url) is None:
+        raise ValueError("must read https://host:port, without a path")
+    return url
+
+
 def _server_url(value: Any) -> str:
     url = _text(value)
     if re.match("[a-z]+://[^/?#]*@", url):
@@ -209,6 +230,11 @@ class Settings:
     database_password_command: str | None = _setting(
         _command, None, is_secret=True
     )  # prints the password; called for each connection
+    database_replica_url: str | None = _setting(
+        _database_url, None, is_secret=True
+    )  # a standby of the same database, for lists and figures of the API that may be seconds old
+    database_replica_max_lag_seconds: float = _setting(_positive, 10.0)  # further behind it is not used
+    cluster: str | None = _setting(_text, None)  # its name in the database; None: it has none
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     redis_url: str | None = _setting(_redis_url, None, is_secret=True)  # of rate buckets; None: in the database
     host: str = _setting(_text, "127.0.0.1")
@@ -257,6 +283,11 @@ class Settings:
     history_days: float = _setting(_positive, 90.0)
     audit_log_days: float = _setting(_positive, 365.0)
     dead_letter_days: float = _setting(_positive, 365.0)
+    archive_url: str | None = _setting(_archive_url, None)  # where days go before they are dropped; None: nowhere
+    archive_endpoint: str | None = _setting(_endpoint, None)  # of storage like S3; None: that of AWS
+    archive_region: str | None = _setting(_text, None)
+    archive_access_key: str | None = _setting(_text, None, is_secret=True)  # None: as the variables of AWS say
+    archive_secret_key: str | None = _setting(_text, None, is_secret=True)
 
     @property
     def heartbeat(self) -> timedelta:
@@ -392,6 +423,8 @@ def _check_together(settings: Settings, faults: list[str]) -> None:
         faults.append("metrics_port: set metrics_key, or metrics_open to true")
     if settings.database_password_file is not None and settings.database_password_command is not None:
         faults.append("database_password_file, database_password_command: only one of them can be used")
+    if (settings.archive_access_key is None) != (settings.archive_secret_key is None):
+        faults.append("archive_access_key, archive_secret_key: must both be given, or neither")
     if (settings.tls_cert is None) != (settings.tls_key is None):
         given, missing = ("tls_key", "tls_cert") if settings.tls_cert is None else ("tls_cert", "tls_key")
         faults.append(f"{missing}: is missing, and {given} is given: TLS needs both files")

@@ -21,6 +21,7 @@ from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime import timeouts
+from evertick.runtime.archive import Archive, open_archive
 from evertick.runtime.loop import Loop
 from evertick.runtime.metrics_server import MakePage, page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
@@ -28,6 +29,7 @@ from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
+from evertick.store.engine import identity
 from evertick.store.errors import NoDatabase
 from evertick.store.location import DatabaseAddress, location_of
 from evertick.store.migrate import check_schema, migrate, waiting_migrations
@@ -134,7 +136,9 @@ async def _connected(url: DatabaseAddress) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def connected_tenant(url: DatabaseAddress, tenant: str) -> AsyncIterator[TenantContext]:
+async def connected_tenant(
+    url: DatabaseAddress, tenant: str, archive: Archive | None = None
+) -> AsyncIterator[TenantContext]:
     """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
     async with await open_pool(url, max_size=TENANT_CONNECTIONS) as pool:
         await check_schema(pool)
@@ -150,6 +154,9 @@ async def connected_tenant(url: DatabaseAddress, tenant: str) -> AsyncIterator[T
                 shortest_of(row),
                 notifier.timers,
                 default_jitter_seconds=row.default_jitter_seconds,
+                history_days=row.history_days,
+                archive_days=row.archive_days,
+                archive=archive,
             )
         finally:
             await notifier.stop()
@@ -166,6 +173,8 @@ async def running(
     however long requests and deliveries take to end.
     """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
+    async with _connected(url) as connection:
+        await identity.check_name(connection, settings.cluster)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(tracing(settings.tracing, node))
         if settings.database_url is None:
@@ -174,7 +183,8 @@ async def running(
             kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
             pool = await stack.enter_async_context(await janitor_pool(url))
             buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
-            janitor = Janitor(pool, kept=kept, buckets=buckets)
+            archive = await stack.enter_async_context(open_archive(settings))
+            janitor = Janitor(pool, kept=kept, buckets=buckets, archive=archive)
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

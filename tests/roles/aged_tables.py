@@ -40,6 +40,7 @@ class AgedTables:
         status: str = "active",
         age: timedelta = timedelta(days=2),
         deleted: timedelta | None = None,
+        tenant_id: int = 1,
         **fields: object,
     ) -> Job:
         """A job that was made long ago, without any timer."""
@@ -53,16 +54,17 @@ class AgedTables:
             definition.digest,
             definition.canonical,
         )
-        queue_id = await self._queue()
+        queue_id = await self._queue(tenant_id)
         await self.connection.execute(
             "INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, deleted_at, spec_version, status, name,"
-            " queue) VALUES ($1, 1, $2, $2, $3, 1, $4, $5, $6)",
+            " queue) VALUES ($1, $7, $2, $2, $3, 1, $4, $5, $6)",
             job_id,
             created_at,
             None if deleted is None else await self.now() - deleted,
             status,
             spec.name,
             QUEUE,
+            tenant_id,
         )
         await self.connection.execute(
             "INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone,"
@@ -170,10 +172,11 @@ class AgedTables:
             job.job_id,
         )
 
-    async def _queue(self) -> int:
+    async def _queue(self, tenant_id: int) -> int:
         queue_id: int = await self.connection.fetchval(
-            "INSERT INTO queues (tenant_id, name) VALUES (1, $1)"
+            "INSERT INTO queues (tenant_id, name) VALUES ($1, $2)"
             " ON CONFLICT (tenant_id, name) DO UPDATE SET name = excluded.name RETURNING queue_id",
+            tenant_id,
             QUEUE,
         )
         return queue_id

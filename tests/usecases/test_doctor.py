@@ -7,6 +7,7 @@ import postgres
 from engine import Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
 from evertick.runtime import timeouts
+from evertick.store.archive.days import ArchiveMarks, ArchiveSummary
 from evertick.store.database import Pool, connect, open_pool
 from evertick.store.engine import lanes, members
 from evertick.store.engine.lanes import PutBack
@@ -234,3 +235,23 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, aged: AgedTables, s
 def test_each_fact_is_judged_by_its_limits(finding: Diagnosis, level: Level) -> None:
     assert finding.level is level
     assert (finding.todo is None) == (level is Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("marks", "waiting", "url", "level"),
+    [
+        (ArchiveMarks(False, None, None, None), 0, None, Level.OK),
+        (ArchiveMarks(False, None, None, None), 0, "/srv", Level.WARNING),
+        (ArchiveMarks(True, "/srv", None, None), 0, "/srv", Level.OK),
+        (ArchiveMarks(True, "/srv", None, None), 5, "/srv", Level.WARNING),
+        (ArchiveMarks(True, "/srv", None, None), 0, None, Level.WARNING),
+        (ArchiveMarks(True, "/srv", NOW, "away"), 1, "/srv", Level.WARNING),
+        (ArchiveMarks(True, "/srv", NOW, "away"), 5, "/srv", Level.PROBLEM),
+    ],
+)
+def test_an_archive_that_does_not_keep_up_is_told(
+    marks: ArchiveMarks, waiting: int, url: str | None, level: Level
+) -> None:
+    found = diagnosis.on_archive(marks, ArchiveSummary(3, date(2026, 5, 1)), waiting, url)
+    assert found.level is level
+    assert (found.todo is None) == (level is Level.OK)

@@ -20,6 +20,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 _LONG_BYTES = 65_536
 """In longer documents the lengths of lists are checked before their items, and 120.0 is not taken for 120."""
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
+_FLAGS = {"true": True, "false": False}
 
 
 def decode(data: bytes) -> Any:
@@ -147,6 +148,7 @@ class _Field(NamedTuple):
     kind: Any
     is_list: bool
     is_number: bool
+    is_flag: bool
 
 
 @functools.cache
@@ -158,7 +160,9 @@ def _fields(kind: Any) -> dict[str, _Field]:
         is_optional = get_origin(field.type) in {Union, UnionType} and len(choices) == 1
         wanted = choices[0] if is_optional else field.type
         bare = getattr(wanted, "__origin__", wanted)
-        found[field.encode_name] = _Field(field.name, wanted, get_origin(bare) is list, bare in {int, float})
+        found[field.encode_name] = _Field(
+            field.name, wanted, get_origin(bare) is list, bare in {int, float}, bare is bool
+        )
     return found
 
 
@@ -166,6 +170,10 @@ def _read_parameter(name: str, texts: list[str], field: _Field, faults: Faults) 
     if not field.is_list and len(texts) > 1:
         faults.add(f"/{name}", "is given twice")
         return None
+    if field.is_flag:
+        if texts[0] not in _FLAGS:
+            faults.add(f"/{name}", "must be true or false")
+        return _FLAGS.get(texts[0])
     try:
         # Only numbers may be read from texts: other types would take a number for an instant, or `null` for nothing.
         return msgspec.convert(texts if field.is_list else texts[0], field.kind, strict=not field.is_number)

@@ -96,7 +96,12 @@ def page(found: Page[_T], path: str, query: Any, shape: Callable[[_T], Any] = la
     """A page; a Link leads to the next one, with the same filters."""
     response = ok([shape(item) for item in found.items])
     if found.next is not None:
-        filters = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, [])}
+        given = msgspec.to_builtins(query).items()
+        filters = {
+            name: "true" if value is True else value
+            for name, value in given
+            if value not in (None, []) and value is not False
+        }
         target = urlencode({**filters, "cursor": found.next}, doseq=True)
         response.headers["Link"] = f'<{path}?{target}>; rel="next"'
     return response

@@ -12,10 +12,12 @@ from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidI
 from evertick.runtime.background import TooBusy
 from evertick.runtime.concurrency import LimitReached
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
+from evertick.store.errors import ArchiveUnavailable
 from evertick.usecases.errors import (
     ConnectionInUse,
     KeyEnded,
     NameTaken,
+    NoArchive,
     QuotaReached,
     ReplayFinished,
     ResourceNotFound,
@@ -132,7 +134,7 @@ def unavailable(detail: str) -> HttpProblem:
     return HttpProblem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
 
 
-def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901, PLR0911 - one for each kind
+def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901, PLR0911, PLR0912 - one for each kind
     """What an exception becomes. An unexpected one is logged here, and not shown to the client."""
     match error:
         case HttpProblem():
@@ -148,8 +150,13 @@ def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901,
             return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return HttpProblem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
-        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded() | ConnectionInUse():
+        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded():
             return HttpProblem(Kind.WRONG_STATE, str(error))
+        case ConnectionInUse() | NoArchive():
+            return HttpProblem(Kind.WRONG_STATE, str(error))
+        case ArchiveUnavailable():
+            logger.warning("request %s: %s", request_id, error)
+            return unavailable("the archive cannot be read now: try again later, or read without it")
         case TooBusy():
             return over_limit(QuotaName.COMPUTATIONS, str(error), _BUSY_SECONDS)
         case LimitReached():

@@ -7,6 +7,7 @@ a profile or from the settings is not used with another URL.
 import os
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -84,7 +85,7 @@ tenant_options = option_group(TenantOptions)
 connection_options = option_group(ConnectionOptions)
 
 
-def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -> _T:
+def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]], *, uses_archive: bool = False) -> _T:
     """Run work on a server or a database and return its result. An error ends the command."""
     with exit_on_error():
         server = _server(options)
@@ -104,7 +105,7 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -
             admission = TenantAdmission(tenant, buckets, settings.max_ready)
             return await work(DatabaseBackend(tenant, admission, ConnectionAccess(settings)))
 
-    return call_database(options, options.tenant, work_on_database)
+    return call_database(options, options.tenant, work_on_database, uses_archive=uses_archive)
 
 
 async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T]]) -> _T:
@@ -112,15 +113,26 @@ async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T
         return await work(ApiBackend(client))
 
 
-def call_database(options: AnyOptions, tenant: str, work: "Callable[[TenantContext], Awaitable[_T]]") -> _T:
+def call_database(
+    options: AnyOptions,
+    tenant: str,
+    work: "Callable[[TenantContext], Awaitable[_T]]",
+    *,
+    uses_archive: bool = False,
+) -> _T:
     """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
+    from evertick.runtime.archive import open_archive  # noqa: PLC0415 - as in `call`
     from evertick.wiring import connected_tenant, database  # noqa: PLC0415 - as in `call`
 
     async def call_use_cases(url: "DatabaseAddress") -> _T:
-        async with connected_tenant(url, tenant) as acting:
+        async with open_archive(settings) as archive, connected_tenant(url, tenant, archive) as acting:
             return await work(acting)
 
-    with exit_on_error(), database(settings_of(options)) as url:
+    with exit_on_error():
+        settings = settings_of(options)
+    # An archive is opened for those that read it: that imports much, and may ask the network for credentials.
+    settings = settings if uses_archive else replace(settings, archive_url=None)
+    with exit_on_error(), database(settings) as url:
         return uvloop.run(call_use_cases(url))
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -145,6 +145,8 @@ def _cell(value: object) -> Text:
 def _encode(value: object) -> object:
     if isinstance(value, datetime):
         return utc(value)
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -33,6 +33,13 @@ Jitter = Annotated[
     float, Meta(ge=0, le=86_400, description="`jitter_seconds` of jobs that are created or replaced without any.")
 ]
 HttpTimeout = Annotated[int, Meta(ge=1, le=3600)]
+HistoryDays = Annotated[
+    int,
+    Meta(ge=1, le=36_500, description="Older runs and gaps are not listed; 36500: as long as the server keeps them."),
+]
+ArchiveDays = Annotated[
+    int, Meta(ge=0, le=36_500, description="Archived runs and gaps are removed when they are older; 36500: never.")
+]
 Bytes = Annotated[int, Meta(ge=0, le=2**53)]
 """So much any client can read as a number."""
 
@@ -53,6 +60,8 @@ class Tenant(Struct, frozen=True, kw_only=True):
     http_timeout_max_seconds: HttpTimeout
     storage_quota_bytes: Bytes
     default_jitter_seconds: Jitter
+    history_days: HistoryDays
+    archive_days: ArchiveDays
 
 
 class NewTenant(Tenant, frozen=True, kw_only=True):
@@ -75,6 +84,8 @@ class TenantPatch(Struct, kw_only=True, forbid_unknown_fields=True):
     http_timeout_max_seconds: HttpTimeout | None = None
     storage_quota_bytes: Bytes | None = None
     default_jitter_seconds: Jitter | None = None
+    history_days: HistoryDays | None = None
+    archive_days: ArchiveDays | None = None
 
 
 class TenantRequest(TenantPatch, kw_only=True, forbid_unknown_fields=True):

@@ -110,12 +110,23 @@ class HistoryStatus(StrEnum):
         return GapStatus(self.value) if self.value in set(GapStatus) else RunStatus(self.value)
 
 
+Archived = Annotated[
+    bool,
+    Meta(description="Also what was archived, which takes longer. Pages may be short, even empty, before the last."),
+]
+
+
+class RunQuery(Struct, forbid_unknown_fields=True):
+    archive: Archived = False
+
+
 class JobRunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "to_at": "to"}):
     status: HistoryStatus | None = None
     from_at: Instant | None = None
     to_at: Instant | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(pattern=patterns.HISTORY), CURSOR] | None = None
+    archive: Archived = False
 
 
 class RunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "to_at": "to"}):
@@ -124,6 +135,7 @@ class RunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "
     to_at: Instant | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(pattern=patterns.RUNS), CURSOR] | None = None
+    archive: Archived = False
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

@@ -114,6 +114,15 @@ HTTP_SECONDS = Histogram(
 )
 HTTP_REFUSED = Counter("http_refused_connections", "Connections closed for a limit, by reason", "reason")
 LONG_POLLS = Gauge("long_polls", "Long polls that wait here for work")
+REPLICA_LAG = Gauge(
+    "replica_lag_seconds", "How far the replica is behind, at most; not shown while that is not known", is_largest=True
+)
+REPLICA_READS = Counter(
+    "replica_reads",
+    "Lists and figures that a replica may answer, by the server that did",
+    "server",
+    known=[("replica",), ("primary",)],
+)
 
 # Every process.
 LOOP_DELAY = Histogram(
@@ -142,6 +151,15 @@ CLOCK_SKEW = Gauge(
     is_largest=True,
 )
 
+# The archive: janitors.
+ARCHIVED_DAYS = Counter("archived_days", "Days of the history that were archived and then dropped")
+ARCHIVE_ERRORS = Counter("archive_errors", "Exports to the archive that failed")
+ARCHIVE_DAYS_WAITING = Gauge(
+    "archive_days_waiting",
+    "Days that are older than history is kept and wait to be archived, as this process last saw",
+    is_largest=True,
+)
+
 # The whole cluster, as the database has it: in processes with the role api or scheduler.
 DATABASE_UP = Gauge("database_up", "Whether the database answered in time for the figures of the cluster: 1 or 0")
 READY = Gauge("ready_attempts", "Attempts that wait for a worker, by queue", "queue")
@@ -159,6 +177,7 @@ OPEN_ALERTS = Gauge("open_alerts", "Alerts of jobs and tenants that are open, up
 FAILED_NOTICES = Gauge("failed_notices", "Alerts whose last notice could not be delivered")
 NODES = Gauge("nodes", "Schedulers that are alive")
 UNHELD = Gauge("unheld_partitions", "Partitions that no live scheduler holds")
+SUSPECTED = Gauge("database_suspected", "Whether the database may be a restored copy, so that nothing runs: 1 or 0")
 
 ALL: tuple[Instrument, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Instrument))
 

@@ -23,12 +23,14 @@ from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime import timeouts
+from evertick.runtime.archive import open_archive
 from evertick.runtime.metrics_server import page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.store.database import Pool, connect, open_pool
+from evertick.store.engine import identity
 from evertick.store.location import DatabaseAddress, location_of
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
@@ -127,6 +129,8 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
             shortest_of(row),
             notifier.timers,
             default_jitter_seconds=row.default_jitter_seconds,
+            history_days=row.history_days,
+            archive_days=row.archive_days,
         )
         return AppConnection(url, pool, tenant, TenantAdmission(tenant, buckets, server.max_ready), stack.pop_all())
 
@@ -205,13 +209,15 @@ async def running_roles(
     first; then the worker stops, and puts back attempts while the others still run.
     """
     _collect_less_often()
+    await identity.check_name(connection.pool, settings.cluster)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(tracing(settings.tracing, unique_name(options.name)))
         if schedules:
             pool = await stack.enter_async_context(await janitor_pool(connection.url))
             buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
             kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
-            janitor = Janitor(pool, kept=kept, buckets=buckets)
+            archive = await stack.enter_async_context(open_archive(settings))
+            janitor = Janitor(pool, kept=kept, buckets=buckets, archive=archive)
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

@@ -9,3 +9,11 @@ class DatabaseUnreachable(EvertickError):  # noqa: N818 - says what is wrong
 
 class NoDatabase(EvertickError):  # noqa: N818 - says what is wrong
     """There is no database where one was expected; the message says what to do."""
+
+
+class ArchiveUnavailable(EvertickError):  # noqa: N818 - as above
+    """The storage of the archive cannot be used now."""
+
+
+class ArchiveDamaged(ArchiveUnavailable):
+    """A file of the archive does not hold what it should."""

@@ -9,9 +9,11 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.domain.archiving import NO_LIMIT_DAYS
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
+from evertick.runtime.archive import Archive
 from evertick.store.database import Pool, Session
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.references import ReferenceCache
@@ -30,6 +32,7 @@ class TenantContext:
     """One tenant on one database.
 
     `shortest` is the least interval of its schedules, `default_jitter_seconds` the jitter of jobs that choose none.
+    `history_days` and `archive_days` say how far back its history is listed; `archive`: where older runs are read.
     `notify` gets the jobs that have new timers, after the commit. Tenants of one pool share a cache of references. In
     place of the pool, `unit_of_work` puts the session of a transaction that several use cases take part in.
     """
@@ -40,6 +43,9 @@ class TenantContext:
     notify: Callable[[Iterable[int]], None] = _notify_nobody
     references: ReferenceCache = field(default_factory=ReferenceCache)
     default_jitter_seconds: float = 0
+    history_days: int = NO_LIMIT_DAYS
+    archive_days: int = NO_LIMIT_DAYS
+    archive: Archive | None = None
 
     async def in_transaction(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         """Do work in one transaction; again from the start after a conflict with others (see `transactions`)."""

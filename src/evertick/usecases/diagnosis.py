@@ -6,8 +6,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evertick import tzdb
+from evertick.domain.cluster_identity import REMEDY, explain, unreadable
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
+from evertick.store.archive.days import ArchiveMarks, ArchiveSummary
 from evertick.store.engine.clock import Marks
+from evertick.store.engine.identity import Facts
 from evertick.store.maintenance.diagnostics import (
     DeadTuples,
     OldestDueTimer,
@@ -29,8 +32,11 @@ MANY_TRANSACTIONS = 1_000_000
 LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
 """Of the oldest due timer; of the oldest ready attempt the second is a warning."""
 MANY_DEAD_TUPLES = 100_000
+MANY_DAYS = 3
+"""That wait to be archived: one comes each day."""
 MAX_LETTERS = 10_000
 """Dead letters are counted up to this."""
+_ARCHIVE_STARTS = "start a process with the role janitor and these settings"
 _DIRECT = "set EVERTICK_DATABASE_DIRECT_URL"
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -69,6 +75,21 @@ def on_wakeups(arrive: bool | None) -> Diagnosis:  # noqa: FBT001 - the one thin
 
 def on_unreachable_listener(reason: str) -> Diagnosis:
     return Diagnosis("wake-ups", Level.PROBLEM, reason, f"{_DIRECT} to a host that answers")
+
+
+def on_replica(lag_seconds: float | None, most_seconds: float) -> Diagnosis:
+    if lag_seconds is None:
+        todo = "start `evertick scheduler`; if one runs, EVERTICK_DATABASE_REPLICA_URL names another database"
+        return Diagnosis("replica", Level.WARNING, "has no heartbeats of schedulers, so it is not used", todo)
+    what = f"at most {lag_seconds:.1f} s behind"
+    if lag_seconds <= most_seconds:
+        return Diagnosis("replica", Level.OK, what)
+    todo = "look at its replication, or raise EVERTICK_DATABASE_REPLICA_MAX_LAG_SECONDS"
+    return Diagnosis("replica", Level.WARNING, f"{what}, so it is not used", todo)
+
+
+def on_unreachable_replica(reason: str) -> Diagnosis:
+    return Diagnosis("replica", Level.WARNING, f"{reason}; the primary is read", "start it, or correct its URL")
 
 
 def on_clock(skew_seconds: float) -> Diagnosis:
@@ -129,6 +150,26 @@ def on_schema(mismatch: str | None) -> Diagnosis:
         return Diagnosis("schema", Level.OK, "fits this version")
     what, _, todo = mismatch.rpartition(": ")
     return Diagnosis("schema", Level.PROBLEM, what or mismatch, todo)
+
+
+def on_identity(known: Facts, name: str | None) -> Diagnosis:
+    """`name`: of the processes that would start here."""
+    part = "identity"
+    if known.suspected is not None:
+        return Diagnosis(part, Level.PROBLEM, explain(known.suspected), REMEDY)
+    if known.name != name:
+        here = "EVERTICK_CLUSTER is not set here" if name is None else f"EVERTICK_CLUSTER is {name} here"
+        what = f"the cluster {'has no name' if known.name is None else f'is called {known.name}'}, and {here}"
+        todo = "processes do not start with it: set it to the same name, or run `evertick cluster confirm`"
+        return Diagnosis(part, Level.PROBLEM, what, todo)
+    if not known.is_confirmed:
+        what = "the server was started since a scheduler was last at work, so nothing fires or runs yet"
+        return Diagnosis(part, Level.WARNING, what, "start `evertick scheduler`, and look in its log if one runs")
+    if hidden := " and ".join(unreadable(known.here)):
+        what = f"the server does not tell {hidden}: some restored copies would go on by themselves"
+        todo = "set EVERTICK_CLUSTER to another name for each copy, or GRANT EXECUTE ON FUNCTION pg_control_system()"
+        return Diagnosis(part, Level.WARNING, what, todo)
+    return Diagnosis(part, Level.OK, "confirmed" if known.confirmed_at else "new, no scheduler has worked here yet")
 
 
 def on_versions(running: Collection[str]) -> Diagnosis:
@@ -222,6 +263,25 @@ def on_dead_letters(letters: int) -> Diagnosis:
     what = f"{letters:,} or more" if letters >= MAX_LETTERS else f"{letters:,}"
     todo = "look at them with `evertick dead-letters list`, then replay or dismiss them"
     return Diagnosis("dead letters", Level.WARNING, what, todo)
+
+
+def on_archive(marks: ArchiveMarks, summary: ArchiveSummary, waiting: int, url: str | None) -> Diagnosis:
+    """`waiting`: days that are older than history is kept; `url`: the archive by the settings here."""
+    if not marks.is_on:
+        what = "off" if url is None else "by the settings here it is on, but no janitor with them has run"
+        return Diagnosis("archive", Level.OK if url is None else Level.WARNING, what, _ARCHIVE_STARTS if url else None)
+    days = f"{summary.days} days at {marks.url}, the last {summary.last_day}" if summary.days else f"at {marks.url}"
+    if marks.error is not None:
+        level = Level.PROBLEM if waiting >= MANY_DAYS else Level.WARNING
+        todo = "make the storage available: until then these days stay in the database, which grows"
+        return Diagnosis("archive", level, f"{waiting} days wait to be archived: {marks.error}", todo)
+    if url is None:
+        what = f"{days}; the settings here have none, so that processes with them cannot read or write it"
+        return Diagnosis("archive", Level.WARNING, what, "set EVERTICK_ARCHIVE_URL, or run `evertick archive off`")
+    if waiting >= MANY_DAYS:
+        todo = "look in the janitor's log: an export may take long, or a day has runs that are not over"
+        return Diagnosis("archive", Level.WARNING, f"{days}; {waiting} days wait", todo)
+    return Diagnosis("archive", Level.OK, days)
 
 
 def on_egress(words: str) -> Diagnosis:

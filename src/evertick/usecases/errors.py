@@ -12,6 +12,7 @@ EvertickError
 │   ├── ConnectionNotFound  no such connection of the tenant
 │   └── TenantNotFound    no such tenant, or none that the caller may see
 ├── ConnectionInUse       jobs use the connection
+├── NoArchive             archived runs were asked for, and there is no archive
 ├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
 ├── RunFinished           nothing is left to cancel
@@ -110,6 +111,13 @@ class ConnectionInUse(EvertickError):  # noqa: N818
 
     def __init__(self, name: str, jobs: str) -> None:
         super().__init__(f"connection {name!r} is in use: {jobs} jobs name it; give them another one, or delete them")
+
+
+class NoArchive(EvertickError):  # noqa: N818
+    """Archived runs were asked for where there is no archive."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no archive here: EVERTICK_ARCHIVE_URL is not set")
 
 
 class KeyEnded(EvertickError):  # noqa: N818

@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
-from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.contract.jobs import Nothing
 from evertick.contract.runs import (
@@ -20,6 +20,7 @@ from evertick.contract.runs import (
     ReplaysQuery,
     Run,
     RunDetail,
+    RunQuery,
     RunsQuery,
 )
 from evertick.domain.access import KeyRole
@@ -43,9 +44,9 @@ def _with_worker_name(tenant: TenantContext, entry: _R) -> _R:
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
-async def _run_detail(request: AuthenticatedRequest, run_id: str) -> RunDetail:
+async def _run_detail(request: AuthenticatedRequest, run_id: str, *, archive: bool = False) -> RunDetail:
     tenant = request.tenant
-    detail = await reading.get_run(tenant, run_id)
+    detail = await reading.get_run(tenant, run_id, archive=archive)
     attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
     return replace(_with_worker_name(tenant, detail), attempts=tuple(attempts))
 
@@ -57,7 +58,12 @@ async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
 
 
 @routes.operation(
-    "GET", "/jobs/{job_id}/runs", KeyRole.VIEWER, ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.")
+    "GET",
+    "/jobs/{job_id}/runs",
+    KeyRole.VIEWER,
+    ResponseSpec("RunsAndGaps", "The runs and gaps, newest first."),
+    problems=(Kind.WRONG_STATE,),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
     """List a job's runs.
@@ -72,11 +78,19 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
         status=None if query.status is None else query.status.meant,
         from_at=query.from_at,
         to_at=query.to_at,
+        archive=query.archive,
     )
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
-@routes.operation("GET", "/runs", KeyRole.VIEWER, ResponseSpec(list[Run], "The runs, latest attempted first."))
+@routes.operation(
+    "GET",
+    "/runs",
+    KeyRole.VIEWER,
+    ResponseSpec(list[Run], "The runs, latest attempted first."),
+    problems=(Kind.WRONG_STATE,),
+    mode=HandlerMode.LATE_READ,
+)
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
     found = await reading.tenant_runs(
@@ -86,16 +100,21 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
         status=query.status,
         from_at=query.from_at,
         to_at=query.to_at,
+        archive=query.archive,
     )
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
 @routes.operation(
-    "GET", "/runs/{run_id}", KeyRole.VIEWER, ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS)
+    "GET",
+    "/runs/{run_id}",
+    KeyRole.VIEWER,
+    ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS),
+    problems=(Kind.WRONG_STATE,),
 )
-async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
+async def get_run(request: AuthenticatedRequest, run_id: str, query: RunQuery) -> Response:
     """Get a run."""
-    return ok(await _run_detail(request, run_id))
+    return ok(await _run_detail(request, run_id, archive=query.archive))
 
 
 @routes.operation(
@@ -136,6 +155,7 @@ async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     "/dead-letters",
     KeyRole.VIEWER,
     ResponseSpec(list[DeadLetter], "The dead letters, those that died last first."),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
     """List dead letters.

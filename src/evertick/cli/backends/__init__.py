@@ -46,6 +46,7 @@ class RunListFilter(NamedTuple):
     status: RunStatus | GapStatus | None = None
     from_at: datetime | None = None
     to_at: datetime | None = None
+    archive: bool = False
 
 
 class LetterListFilter(NamedTuple):

@@ -67,15 +67,15 @@ class ApiBackend:
         return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
 
     async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
-        job, status, from_at, to_at = filters
-        options: Any = {"status": status, "from_at": from_at, "to_at": to_at, "page_size": _page(limit)}
+        options: Any = filters._asdict() | {"page_size": _page(limit)}
+        job = options.pop("job")
         if job is None:
             found = await _listing(limit, self._client.runs.list(**options))
             return Listing(list(found.items), found.has_more)
         return await _listing(limit, self._client.jobs.runs(await self._id(job), **options))
 
-    async def get_run(self, run_id: str) -> RunDetail:
-        return await self._client.runs.get(run_id)
+    async def get_run(self, run_id: str, *, archive: bool = False) -> RunDetail:
+        return await self._client.runs.get(run_id, archive=archive)
 
     async def cancel_run(self, run_id: str) -> RunDetail:
         return await self._client.runs.cancel(run_id)

@@ -96,14 +96,15 @@ class DatabaseBackend:
             return await requests.trigger(self._tenant, await self._id(job), payload)
 
     async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
-        chosen: dict[str, Any] = {"status": filters.status, "from_at": filters.from_at, "to_at": filters.to_at}
+        chosen = filters._asdict()
+        del chosen["job"]
         if filters.job is None:
             found = await read_pages(partial(runs.tenant_runs, self._tenant, **chosen), limit)
             return Listing(list(found.items), found.has_more)
         return await read_pages(partial(runs.job_runs, self._tenant, await self._id(filters.job), **chosen), limit)
 
-    async def get_run(self, run_id: str) -> RunDetail:
-        return await runs.get_run(self._tenant, run_id)
+    async def get_run(self, run_id: str, *, archive: bool = False) -> RunDetail:
+        return await runs.get_run(self._tenant, run_id, archive=archive)
 
     async def cancel_run(self, run_id: str) -> RunDetail:
         async with self._admission.of(costs.OF_CHANGE):

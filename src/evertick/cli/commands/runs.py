@@ -99,7 +99,7 @@ def list_runs(
         raise typer.BadParameter("a list of ticks that did not run needs --job")
     filters = RunListFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
     found = call(connection, lambda backend: backend.list_runs(filters, limit))
-    print_listing(found, RUN_COLUMNS, _row, empty="No runs.", as_json=connection.as_json)
+    print_listing(found, RUN_COLUMNS, row_of, empty="No runs.", as_json=connection.as_json)
 
 
 @app.command()
@@ -194,7 +194,7 @@ def print_entry(entry: RunOrGap, *, as_json: bool) -> None:
     if as_json:
         print_json(entry, indent=None)
         return
-    scheduled_at, name, status, reason, attempt, took, error = _row(entry)
+    scheduled_at, name, status, reason, attempt, took, error = row_of(entry)
     line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")
     line.append(f"{status!s:<9}", STYLES.get(str(status), ""))
     rest = [f"  {reason}", f"attempt {attempt}" if attempt else None, took, " ".join(str(error or "").split()) or None]
@@ -202,7 +202,7 @@ def print_entry(entry: RunOrGap, *, as_json: bool) -> None:
     Console(highlight=False).print(line, soft_wrap=True)
 
 
-def _row(entry: RunOrGap) -> tuple[object, ...]:
+def row_of(entry: RunOrGap) -> tuple[object, ...]:
     """The columns of a run or a gap."""
     if isinstance(entry, Gap):
         return entry.scheduled_at, counted(entry.count, "tick"), entry.status, entry.reason, None, None, None

@@ -45,6 +45,12 @@ class QuotaOptions(NamedTuple):
     default_jitter_seconds: Annotated[
         float | None, optional("--default-jitter-seconds", "Jitter of its new jobs that choose none.")
     ] = None
+    history_days: Annotated[
+        int | None, optional("--history-days", "Days of runs and gaps that are listed; 36500: all that are kept.")
+    ] = None
+    archive_days: Annotated[
+        int | None, optional("--archive-days", "Days that its archive is kept; 36500: without an end, 0: no archive.")
+    ] = None
 
     def changes(self) -> dict[str, float]:
         return {name: value for name, value in self._asdict().items() if value is not None}

@@ -4,12 +4,13 @@ adds ahead.
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
 stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
-replays of dead letters (`replayer`), and looks for alerts (`alerting`).
+replays of dead letters (`replayer`), looks for alerts (`alerting`), and archives days before they are dropped
+(`archiving`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
 nothing. It never delays firing for more than a moment: it gives up locks that would, and tries again in the next round.
-Rows that another session has locked are left alone.
+Rows that another session has locked are left alone. In a database that may be a restored copy it only adds days.
 
 Steps: each minute it tries to take the lock of the one janitor at work. With the lock it marks the clock, plans timers
 anew if that was set back, adds days, checks superseded versions, sums up storage and updates statistics; each hour it
@@ -33,20 +34,23 @@ from datetime import datetime, timedelta
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import maintenance
 from evertick.roles.janitor.alerting import Alerting
+from evertick.roles.janitor.archiving import Archiving
 from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.roles.janitor.replayer import Replayer
 from evertick.runtime import timeouts
+from evertick.runtime.archive import Archive
 from evertick.runtime.loop import Loop
+from evertick.store.archive import days
 from evertick.store.database import Pool, open_pool
-from evertick.store.engine import lanes, members, rate_buckets
+from evertick.store.engine import identity, lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
 from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 5
+CONNECTIONS = 7
 DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -61,7 +65,7 @@ should cost next to nothing."""
 
 @dataclass(frozen=True, slots=True)
 class JanitorReport:
-    """What one round did. `passed`: nothing, because another janitor was at work."""
+    """What one round did. `passed`: nothing, because another janitor was at work, or the database may be a copy."""
 
     passed: bool = False
     days_added: int = 0
@@ -87,20 +91,21 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """A pool for one janitor: one connection holds the lock, one works, two are for replays, one for alerts."""
+    """A pool for one janitor: one connection holds the lock, one works; replays and the archive use two, alerts one."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
 class Janitor:
     """One janitor, on a pool with the connections and the time-outs of `janitor_pool`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the pool have defaults
         self,
         pool: Pool,
         *,
         kept: Kept = DEFAULT_KEPT,
         ahead: int = DEFAULT_AHEAD,
         buckets: RateBuckets | None = None,
+        archive: Archive | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, age in kept._asdict().items():
@@ -116,6 +121,7 @@ class Janitor:
         self._replanner = Replanner(pool, monotonic)
         self._replayer = Replayer(pool, buckets)
         self._alerting = Alerting(pool)
+        self._archiving = None if archive is None else Archiving(pool, archive, kept.history)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 
@@ -123,6 +129,8 @@ class Janitor:
         self._loop.start()
         self._replayer.start()
         self._alerting.start()
+        if self._archiving is not None:
+            self._archiving.start()
 
     async def stop(self) -> None:
         """Stop at once: the next round, of any janitor, does the rest."""
@@ -130,14 +138,18 @@ class Janitor:
             self._round.cancel()
         await self._replayer.stop()
         await self._alerting.stop()
+        if self._archiving is not None:
+            await self._archiving.stop()
         await self._loop.stop()
 
     async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:
         """Run one round: all steps, or only those of each minute. It looks for lost timers for so long at most."""
         # Without the lock: firing needs the days even if the janitor that has the lock hangs.
         report = JanitorReport(days_added=await maintenance.add_days(self._pool, self._ahead))
+        if self._archiving is not None:
+            await self._archiving.turn_on()
         async with members.only_janitor(self._pool) as is_ours:
-            if not is_ours:
+            if not is_ours or not await identity.may_work(self._pool):
                 return replace(report, passed=True)
             marks = await mark(self._pool)
             report = replace(report, timers_replanned=await self._replanner.replan())
@@ -163,15 +175,22 @@ class Janitor:
     async def _sweep(self, report: JanitorReport, now_at: datetime) -> JanitorReport:
         """The steps of each hour, by a time that is trusted."""
         before_at = now_at - self._kept.history
+        is_archived = (await days.marks(self._pool)).is_on
+        if is_archived and self._archiving is None:
+            logger.warning(
+                "days are archived before they are dropped, and this process has no archive: set archive_url"
+            )
         one_offs = await maintenance.remove_one_offs(self._pool, now_at, self._sizes)
-        dropped, unfinished = await maintenance.drop_days(self._pool, before_at)
+        dropped, unfinished = await maintenance.drop_days(self._pool, before_at, is_archived=is_archived)
         report = replace(
             report,
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
-            rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes),
-            jobs_purged=await maintenance.purge_jobs(self._pool, before_at, self._sizes),
+            rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes, is_archived=is_archived),
+            jobs_purged=await maintenance.purge_jobs(
+                self._pool, await maintenance.purged_before(self._pool, before_at, is_archived=is_archived), self._sizes
+            ),
             answers_forgotten=await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes),
             hosts_forgotten=await maintenance.prune_target_hosts(self._pool, now_at - HOSTS_KEPT, self._sizes),
             queues_removed=await maintenance.sweep_queues(self._pool, now_at),

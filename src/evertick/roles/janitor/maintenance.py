@@ -12,9 +12,11 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
+from evertick.domain.archiving import day_range
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import repair_all
 from evertick.runtime.logs import tenant_fields
+from evertick.store.archive import days
 from evertick.store.database import Pool, was_too_slow
 from evertick.store.jobs import jobs
 from evertick.store.maintenance import ledgers, replan, retention
@@ -60,21 +62,27 @@ async def add_days(pool: Pool, ahead: int) -> int:
     return sum([await ledgers.add_day(pool, day) for day in days])
 
 
-async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
-    """Drop days that ended before an instant; returns how many, and how many stay because they are unfinished."""
+async def drop_days(pool: Pool, before_at: datetime, *, is_archived: bool) -> tuple[int, int]:
+    """Drop days that ended before an instant; returns how many, and how many stay because they are unfinished.
+
+    Days that must be archived first are dropped by `archiving`.
+    """
     expired = await ledgers.expired_days(pool, before_at)
     finished = [day for day, is_finished in expired if is_finished]
-    dropped = sum([await ledgers.drop_day(pool, day) for day in finished[:MAX_DAYS]])
+    droppable = [] if is_archived else finished[:MAX_DAYS]
+    dropped = sum([await ledgers.drop_day(pool, day) for day in droppable])
     if unfinished := len(expired) - len(finished):
         logger.warning("%d days are older than history is kept, but hold runs that are not over", unfinished)
     return dropped, unfinished
 
 
-async def prune(pool: Pool, now_at: datetime, kept: Kept, sizes: BatchSizes) -> int:
-    """Remove rows that are too old; returns how many."""
+async def prune(pool: Pool, now_at: datetime, kept: Kept, sizes: BatchSizes, *, is_archived: bool) -> int:
+    """Remove rows that are too old; returns how many. What is archived goes with its day."""
     ages = {"audit_log": kept.audit_log, "dead_letters": kept.dead_letters}
     pruned = 0
     for table, size in sizes.prune.items():
+        if is_archived and table in retention.ARCHIVED:
+            continue
         before_at = now_at - ages.get(table, kept.history)
         pruned += await _in_batches(partial(retention.prune, pool, table, before_at), size, sizes)
     return pruned
@@ -140,6 +148,12 @@ async def sweep_queues(pool: Pool, now_at: datetime) -> int:
 async def purge_jobs(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove what is left of jobs that were deleted long ago; returns of how many."""
     return await _in_batches(partial(retention.purge_jobs, pool, before_at), sizes.purge, sizes)
+
+
+async def purged_before(pool: Pool, before_at: datetime, *, is_archived: bool) -> datetime:
+    """Before which instant a job must have been deleted to be removed: an export needs the jobs of its runs."""
+    oldest = await days.oldest_day(pool) if is_archived else None
+    return before_at if oldest is None else min(before_at, day_range(oldest).from_at)
 
 
 async def remove_one_offs(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:

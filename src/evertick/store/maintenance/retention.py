@@ -10,6 +10,8 @@ from evertick.store.statements import row_count
 
 AGEING = ("gaps", "withdrawals", "dead_letters", "requested_runs", "replays", "alerts", "audit_log", "api_keys")
 """Tables whose rows go when they are older than they are kept."""
+ARCHIVED = frozenset({"gaps", "withdrawals"})
+"""Those that are archived with a day, if days are."""
 MAX_LOOKED_AT = 10_000
 """Runs of a job that one check of a version looks at."""
 QUEUES_KEPT = 100

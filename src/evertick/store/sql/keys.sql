@@ -15,7 +15,7 @@ SELECT key.key_id, key.digest, key.role::text AS role,
        tenant.tenant_id, tenant.name, tenant.weight, tenant.created_at, tenant.jobs_quota,
        tenant.submits_per_second, tenant.submit_burst, tenant.running_quota, tenant.ready_quota,
        tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.storage_quota_bytes,
-       tenant.default_jitter_seconds, tenant.is_host
+       tenant.default_jitter_seconds, tenant.history_days, tenant.archive_days, tenant.is_host
   FROM api_keys key
   JOIN tenants tenant ON tenant.tenant_id = key.tenant_id
  WHERE key.digest = ANY(:digests::bytea[]) AND key.revoked_at IS NULL

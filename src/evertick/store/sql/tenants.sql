@@ -8,13 +8,13 @@ VALUES (:name::text, :weight::smallint)
     ON CONFLICT DO NOTHING
 RETURNING tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
           ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
-       default_jitter_seconds, is_host;
+       default_jitter_seconds, history_days, archive_days, is_host;
 
 -- name: find
 -- The tenant of an id. Index: tenants_pkey.
 SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
-       default_jitter_seconds, is_host
+       default_jitter_seconds, history_days, archive_days, is_host
   FROM tenants
  WHERE tenant_id = :tenant_id::bigint;
 
@@ -22,7 +22,7 @@ SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, subm
 -- The tenant of a name. Index: tenants_name_key.
 SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
-       default_jitter_seconds, is_host
+       default_jitter_seconds, history_days, archive_days, is_host
   FROM tenants
  WHERE name = :name::text;
 
@@ -30,7 +30,7 @@ SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, subm
 -- Every tenant.
 SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
-       default_jitter_seconds, is_host
+       default_jitter_seconds, history_days, archive_days, is_host
   FROM tenants
  ORDER BY tenant_id;
 
@@ -58,7 +58,7 @@ SELECT tenant_id, weight, http_timeout_max_seconds FROM tenants WHERE tenant_id 
 -- Tenants in the order of their ids; one alone if it is given. Index: tenants_pkey.
 SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
-       default_jitter_seconds, is_host
+       default_jitter_seconds, history_days, archive_days, is_host
   FROM tenants
  WHERE tenant_id > :after::bigint AND (:only::bigint IS NULL OR tenant_id = :only::bigint)
  ORDER BY tenant_id
@@ -76,11 +76,13 @@ UPDATE tenants
        shortest_interval_seconds = coalesce(:shortest_interval_seconds::float, shortest_interval_seconds),
        http_timeout_max_seconds = coalesce(:http_timeout_max_seconds::integer, http_timeout_max_seconds),
        storage_quota_bytes = coalesce(:storage_quota_bytes::bigint, storage_quota_bytes),
-       default_jitter_seconds = coalesce(:default_jitter_seconds::float, default_jitter_seconds)
+       default_jitter_seconds = coalesce(:default_jitter_seconds::float, default_jitter_seconds),
+       history_days = coalesce(:history_days::integer, history_days),
+       archive_days = coalesce(:archive_days::integer, archive_days)
  WHERE tenant_id = :tenant_id::bigint
 RETURNING tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
           ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
-       default_jitter_seconds, is_host;
+       default_jitter_seconds, history_days, archive_days, is_host;
 
 -- name: weights
 -- The share of each tenant.

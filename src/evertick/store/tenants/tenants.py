@@ -26,6 +26,8 @@ class TenantRow(NamedTuple):
     http_timeout_max_seconds: int
     storage_quota_bytes: int
     default_jitter_seconds: float
+    history_days: int
+    archive_days: int
     is_host: bool
 
 
