@@ -69,6 +69,8 @@ async def test_what_was_handed_over_is_held_for_any_consumer_until_its_timeout(
     first, *others = await published(holder, gated=gated)
     assert await consumers.hand_over(connection, "dispatcher", [handed(first, 3600)]) == set()
     assert await holder_of(connection, first) == (ANYBODY, 3600, 3600)
+    # Else the last attempt of a run would be put back when it is lost, as one that never began.
+    assert await connection.fetchval("SELECT started FROM leases WHERE ends_at IS NOT NULL") == [first.seq]
     for other in others:
         assert (await holder_of(connection, other))[0] == "dispatcher"
     assert await lanes.extend(connection, "dispatcher", LEASE, [first.lease_id]) == {each.lease_id for each in others}
