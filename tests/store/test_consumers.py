@@ -156,6 +156,12 @@ async def test_the_first_heartbeat_claims_and_no_other_consumer_may_follow(
     assert await holder_of(connection, leased) == ("1/a", 30, 60)
 
 
+async def test_a_token_of_no_lane_is_nobodys(connection: asyncpg.Connection) -> None:
+    for token in [(2**62, 1), (1, 2**62), (1, 1)]:
+        assert await consumers.claim(connection, TENANT, "1/a", [token], LEASE) == set()
+        assert await consumers.reportable(connection, TENANT, "1/a", [token]) == {}
+
+
 async def test_another_tenants_consumer_claims_nothing(connection: asyncpg.Connection, holder: Holder) -> None:
     leased, _ = await published(holder)
     assert await claim(connection, leased, worker="2/a", tenant=2) == set()
