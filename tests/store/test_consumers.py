@@ -69,6 +69,8 @@ async def test_what_was_handed_over_is_held_for_any_consumer_until_its_timeout(
     first, *others = await published(holder, gated=gated)
     assert await consumers.hand_over(connection, "dispatcher", [handed(first, 3600)]) == set()
     assert await holder_of(connection, first) == (ANYBODY, 3600, 3600)
+    # Else the last attempt of a run would be put back when it is lost, as one that never began.
+    assert await connection.fetchval("SELECT started FROM leases WHERE ends_at IS NOT NULL") == [first.seq]
     for other in others:
         assert (await holder_of(connection, other))[0] == "dispatcher"
     assert await lanes.extend(connection, "dispatcher", LEASE, [first.lease_id]) == {each.lease_id for each in others}
@@ -152,6 +154,12 @@ async def test_the_first_heartbeat_claims_and_no_other_consumer_may_follow(
     assert leased.token in await pulls.held(connection, TENANT, "1/a", [leased.token])
     assert await consumers.hand_over(connection, "dispatcher", [handed(leased)]) == {leased.token}
     assert await holder_of(connection, leased) == ("1/a", 30, 60)
+
+
+async def test_a_token_of_no_lane_is_nobodys(connection: asyncpg.Connection) -> None:
+    for token in [(2**62, 1), (1, 2**62), (1, 1)]:
+        assert await consumers.claim(connection, TENANT, "1/a", [token], LEASE) == set()
+        assert await consumers.reportable(connection, TENANT, "1/a", [token]) == {}
 
 
 async def test_another_tenants_consumer_claims_nothing(connection: asyncpg.Connection, holder: Holder) -> None:

@@ -73,7 +73,7 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
  CROSS JOIN LATERAL (
            SELECT tenant_id, max_running
              FROM queues
-            WHERE queues.queue_id = lane_queue(given.lane_id)::integer
+            WHERE queues.queue_id = lane_queue(given.lane_id)  -- no cast: a token may have any number
             LIMIT 1
        ) AS queue
  CROSS JOIN LATERAL (
@@ -119,7 +119,7 @@ given AS MATERIALIZED (
      CROSS JOIN LATERAL (
                SELECT tenant_id
                  FROM queues
-                WHERE queues.queue_id = lane_queue(given.lane_id)::integer
+                WHERE queues.queue_id = lane_queue(given.lane_id)  -- no cast: a token may have any number
                 LIMIT 1
            ) AS queue
      CROSS JOIN LATERAL (
