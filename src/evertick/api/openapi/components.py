@@ -35,6 +35,7 @@ _NAMED: tuple[Any, ...] = (
 )
 """Structs that operations refer to by name, or that other schemas do."""
 
+_CONNECTION: Schema = {"oneOf": [ref(kind.__name__) for kind in REQUESTS.values()]}
 _WITHOUT_STRUCT: dict[str, Schema] = {
     "Timezone": {"type": "string", "enum": sorted(tzdb.names()), "description": "An IANA name."},
     "Payload": {
@@ -46,7 +47,8 @@ _WITHOUT_STRUCT: dict[str, Schema] = {
             {"type": "object", "propertyNames": _STORABLE, "additionalProperties": ref("Payload")},
         ],
     },
-    "ConnectionRequest": {"oneOf": [ref(kind.__name__) for kind in REQUESTS.values()]},
+    "ConnectionRequest": {**_CONNECTION, "required": ["name"], "properties": {"name": {"type": "string"}}},
+    "ConnectionReplacement": {**_CONNECTION, "properties": {"name": {"type": "null"}}},  # or the one in the path
     "RunsAndGaps": {"type": "array", "items": {"anyOf": [ref("Run"), ref("Gap")]}},
     # Each item gets a verdict, so no item makes the whole invalid.
     "Batch": {

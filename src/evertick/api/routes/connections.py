@@ -52,7 +52,7 @@ async def get_connection(request: AuthenticatedRequest, connection: str) -> Resp
     ResponseSpec(BrokerConnection, "The connection as it is now."),
     _NEW,
     problems=(Kind.WRONG_STATE,),
-    body="ConnectionRequest",
+    body="ConnectionReplacement",
 )
 async def put_connection(request: AuthenticatedRequest, connection: str, body: object) -> Response:
     """Create a connection, or replace it by its name.
