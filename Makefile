@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs examples
 
-.PHONY: up test check format lint types layers campaign schema helm lock clean help
+.PHONY: up test check format lint types layers campaign schema helm servers lock clean help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -39,16 +39,21 @@ schema: $(VENV)/dev.stamp  ## write docs/schema.sql anew, after a change of the 
 helm: $(VENV)/dev.stamp  ## build Helm with Go, for the tests of the chart
 	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.17.3
 
+servers:  ## install the servers that tests start; tests of those that cannot be had are skipped
+	tests/servers/install.sh $(PYTHON)
+
 lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel --extra archive \
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra brokers --extra otel --extra archive \
 		-o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel --extra archive \
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra brokers --extra otel --extra archive \
 		--group dev -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 pyproject.toml --extra server --extra redis --extra archive -c requirements/run.lock -o requirements/server.lock
+		--python-version 3.11 pyproject.toml --extra server --extra brokers --extra archive -c requirements/run.lock -o requirements/server.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --upgrade --group servers -o requirements/servers.lock
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --python-version 3.11 - -c requirements/dev.lock -o requirements/build.lock
 	echo 'moto[server]' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
@@ -74,4 +79,4 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp $(VENV)/moto.stamp requirements/dev.lock
 	@touch $@
 
 clean:  ## remove everything that make created
-	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .servers .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
