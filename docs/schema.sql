@@ -132,6 +132,23 @@ CREATE FUNCTION evertick.requested_bytes(payload text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 250 + coalesce(octet_length(payload), 0)::bigint$$;
 
+CREATE FUNCTION evertick.server_identity(OUT system_identifier bigint, OUT timeline bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    BEGIN
+        SELECT control.system_identifier INTO server_identity.system_identifier FROM pg_control_system() AS control;
+    EXCEPTION WHEN OTHERS THEN  -- services refuse it with errors of their own
+        server_identity.system_identifier := NULL;
+    END;
+    BEGIN
+        -- Not that of the last checkpoint, which a promotion changes only later.
+        server_identity.timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+    EXCEPTION WHEN OTHERS THEN
+        server_identity.timeline := NULL;
+    END;
+END $$;
+
 CREATE FUNCTION evertick.version_bytes(payload text, spec text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)$$;
@@ -242,6 +259,27 @@ CREATE TABLE evertick.clock_marks (
     CONSTRAINT clock_marks_is_only_check CHECK (is_only)
 )
 WITH (fillfactor='50');
+
+CREATE TABLE evertick.cluster_identity (
+    is_only boolean DEFAULT true NOT NULL,
+    confirmed_at timestamp with time zone,
+    server_started_at timestamp with time zone,
+    suspected_at timestamp with time zone,
+    system_identifier bigint,
+    timeline bigint,
+    database_oid oid,
+    table_oid oid,
+    name text,
+    suspicion text,
+    CONSTRAINT cluster_identity_is_only_check CHECK (is_only)
+);
+
+CREATE VIEW evertick.confirmed_server AS
+ SELECT (confirmed_at IS NOT NULL) AS is_known
+   FROM evertick.cluster_identity identity
+  WHERE ((suspected_at IS NULL) AND ((confirmed_at IS NULL) OR ((server_started_at = pg_postmaster_start_time()) AND (table_oid = tableoid) AND (database_oid = ( SELECT pg_database.oid
+           FROM pg_database
+          WHERE (pg_database.datname = current_database()))))));
 
 CREATE TABLE evertick.dead_letters (
     job_id bigint NOT NULL,
@@ -765,6 +803,9 @@ ALTER TABLE ONLY evertick.audit_log
 
 ALTER TABLE ONLY evertick.clock_marks
     ADD CONSTRAINT clock_marks_pkey PRIMARY KEY (is_only);
+
+ALTER TABLE ONLY evertick.cluster_identity
+    ADD CONSTRAINT cluster_identity_pkey PRIMARY KEY (is_only);
 
 ALTER TABLE ONLY evertick.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id, fire_at);

@@ -209,6 +209,11 @@ class Settings:
     database_password_command: str | None = _setting(
         _command, None, is_secret=True
     )  # prints the password; called for each connection
+    database_replica_url: str | None = _setting(
+        _database_url, None, is_secret=True
+    )  # a standby of the same database, for lists and figures of the API that may be seconds old
+    database_replica_max_lag_seconds: float = _setting(_positive, 10.0)  # further behind it is not used
+    cluster: str | None = _setting(_text, None)  # its name in the database; None: it has none
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     redis_url: str | None = _setting(_redis_url, None, is_secret=True)  # of rate buckets; None: in the database
     host: str = _setting(_text, "127.0.0.1")

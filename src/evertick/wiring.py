@@ -28,6 +28,7 @@ from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
+from evertick.store.engine import identity
 from evertick.store.errors import NoDatabase
 from evertick.store.location import DatabaseAddress, location_of
 from evertick.store.migrate import check_schema, migrate, waiting_migrations
@@ -166,6 +167,8 @@ async def running(
     however long requests and deliveries take to end.
     """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
+    async with _connected(url) as connection:
+        await identity.check_name(connection, settings.cluster)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(tracing(settings.tracing, node))
         if settings.database_url is None:

@@ -75,6 +75,9 @@ class Cluster:
     def api(self, *, url: str | None = None) -> Process:
         return self._start("up", "--roles", "api", "--port", "0", url=url)
 
+    def all_roles(self, *, url: str | None = None) -> Process:
+        return self._start("up", "--port", "0", url=url)
+
     def _start(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
         own = {"EVERTICK_DATABASE_URL": url or self.url, "FAULTS_LOG": str(self._receipts(name))}

@@ -57,6 +57,16 @@ class Server:
         options = ("-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
         self._programs.run_checked("initdb", "-D", str(self.cluster), *options, cwd=self.data_dir)
 
+    async def create(self, *, empty: bool = False) -> None:
+        """Start a new server with an up-to-date database, or an empty one."""
+        self.init()
+        self.start()
+        await self.ask(f"CREATE DATABASE {DATABASE}", database="postgres")
+        if not empty:
+            connection = await asyncpg.connect(self.url())
+            await migrate(connection)
+            await connection.close()
+
     def copy(self, primary: "Server") -> None:
         """Become its standby, as it is now."""
         source = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", SUPERUSER)
@@ -147,12 +157,7 @@ async def replicated(data_dir: Path) -> AsyncIterator[Pair]:
     programs = find_programs(data_dir.parent)
     pair = Pair(*(Server(data_dir.with_name(f"{data_dir.name}-{role}"), programs) for role in ("primary", "standby")))
     try:
-        pair.primary.init()
-        pair.primary.start()
-        await pair.primary.ask(f"CREATE DATABASE {DATABASE}", database="postgres")
-        connection = await asyncpg.connect(pair.primary.url())
-        await migrate(connection)
-        await connection.close()
+        await pair.primary.create()
         pair.standby.copy(pair.primary)
         pair.standby.start()
         await _until(pair.is_streaming, "the standby is streaming")

@@ -6,12 +6,15 @@ from urllib.parse import urlsplit
 
 from evertick.store.database import connect
 from evertick.store.server.embedded import DATABASE
+from evertick.usecases import cluster
+from evertick.usecases.context import TenantContext
 
 
 class Snapshot:
     """A copy of a database to which it can be set back, once."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._name = urlsplit(url).path.lstrip("/")
         self._admin_url = url.replace(f"/{self._name}?", f"/{DATABASE}?")
 
@@ -20,10 +23,18 @@ class Snapshot:
         await self._execute(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS true")
 
     async def rewind(self) -> None:
-        """Cut all connections, and put the copy in the database's place: all that was committed since is lost."""
+        """Cut all connections, and put the copy in the database's place: all that was committed since is lost.
+
+        An operator confirms that the cluster shall go on with it.
+        """
         await self._alone(f"ALTER DATABASE {self._name} RENAME TO {self._name}_lost")
         await self._execute(f"ALTER DATABASE {self._name}_kept RENAME TO {self._name}")
         await self._execute(f"DROP DATABASE {self._name}_lost")
+        restored = await connect(self._url)
+        try:
+            await cluster.confirm(TenantContext(restored, 1), None)
+        finally:
+            await restored.close()
 
     async def _alone(self, statement: str) -> None:
         """Do what needs a database without connections. Nobody gets in any more."""

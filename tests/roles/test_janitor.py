@@ -49,6 +49,13 @@ def told(name: str) -> Iterator[asyncio.Event]:
         logger.setLevel(level)
 
 
+async def test_a_janitor_removes_nothing_from_a_database_that_may_be_a_restored_copy(
+    pool: Pool, aged: AgedTables
+) -> None:
+    await aged.connection.execute("UPDATE cluster_identity SET suspected_at = clock_at(), suspicion = 'recovered'")
+    assert await Janitor(pool, ahead=5).maintain() == JanitorReport(passed=True, days_added=2)
+
+
 async def test_the_ledgers_have_today_and_the_coming_days(pool: Pool, aged: AgedTables) -> None:
     today = await aged.today()
     for day in await aged.days():

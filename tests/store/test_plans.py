@@ -32,9 +32,11 @@ TINY = {
     "nodes",
     "lanes",
     "clock_marks",
+    "cluster_identity",
     "tenants",
     "pg_inherits",
     "pg_class",
+    "pg_database",
     "alert_targets",
     "alert_looks",
 }

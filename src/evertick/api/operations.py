@@ -32,6 +32,7 @@ class HandlerMode(Enum):
     """How the pipeline runs a handler: in which transaction, on which connections."""
 
     READ = auto()  # without a transaction
+    LATE_READ = auto()  # as READ, and on a standby where there is one: the answer may be seconds old
     CHANGE = auto()  # in one transaction, with its entry in the audit log
     SHARED_CHANGE = auto()  # as CHANGE, but the handler shares the transaction with other requests of its kind
     REPORT = auto()  # of a worker: without a transaction, on connections for reports

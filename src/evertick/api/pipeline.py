@@ -103,8 +103,11 @@ async def _act(operation: Operation, request: AuthenticatedRequest, arguments: d
         return await operation.handler(request, **arguments)
     if operation.mode.is_change or request.idempotency is not None:
         return await retry_with_results(transact_in_slot)
+    replica = request.services.replica if operation.mode is HandlerMode.LATE_READ else None
     async with request.services.slot_for(operation.role, request.tenant.tenant_id):
-        return await act(request.tenant)
+        if replica is None:
+            return await act(request.tenant)
+        return await replica.read(request.services.pool, lambda pool: act(replace(request.tenant, pool=pool)))
 
 
 @contextmanager

@@ -9,15 +9,17 @@ from typing import TypeAlias
 
 from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
+from evertick.api.replica import Replica
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
+from evertick.domain.cluster_identity import explain
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.gates import Gates
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, is_transient
-from evertick.store.engine import lanes
+from evertick.store.engine import identity, lanes
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants.tenants import TenantRow
 from evertick.usecases import idempotency
@@ -52,11 +54,14 @@ async def _earlier_responses(tenant: TenantContext, asked: list[KeyedRequest]) -
 
 
 async def _readiness_faults(pool: Pool) -> list[str]:
-    """What keeps this process from being ready: a schema that does not fit, clocks that are far apart."""
+    """What keeps this process from being ready: a schema that does not fit, clocks that are far apart, a database that
+    may be a restored copy.
+    """
     try:
         async with asyncio.timeout(READINESS_SECONDS):
             await check_schema(pool)
             skew = abs(await lanes.clock(pool) - datetime.now(UTC))
+            suspicion = await identity.suspicion(pool)
     except SchemaMismatch as mismatch:
         return [str(mismatch)]
     except Exception as error:
@@ -64,7 +69,8 @@ async def _readiness_faults(pool: Pool) -> list[str]:
         if not is_transient(error):
             raise
         return ["the database does not answer"]
-    return [f"the database's clock and this machine's are {skew} apart"] if skew > SANE_SKEW else []
+    faults = [f"the database's clock and this machine's are {skew} apart"] if skew > SANE_SKEW else []
+    return [*faults, *([] if suspicion is None else [f"{explain(suspicion)}; `evertick doctor` says what to do"])]
 
 
 @dataclass(slots=True)
@@ -75,6 +81,8 @@ class Services:
     and outcomes (`reports`), keys and probes (`reserved`). New rules and queues, too, are committed on a reserved one,
     so that no request waits for the transaction that added them. `limit`, `lease_limit` and `report_limit` keep a
     tenant from taking all connections of the pool, and of the first two.
+
+    `replica`: a standby for lists and figures, if there is one.
 
     `creations` batches new jobs into one transaction, and `earlier_responses` lookups into one statement.
     `readiness_faults`, `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
@@ -96,6 +104,7 @@ class Services:
     unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
     metrics_key: str | None = None
+    replica: Replica | None = None
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
@@ -129,8 +138,13 @@ class Services:
         if kept is None:
             if len(self._stats) >= MAX_TENANTS_KEPT:
                 self._stats.clear()
-            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), CACHE_SECONDS)
+            kept = self._stats[tenant_id] = Cached(lambda: self._tenant_stats(tenant_id), CACHE_SECONDS)
         return await kept.get()
+
+    async def _tenant_stats(self, tenant_id: int) -> Stats:
+        if self.replica is None:
+            return await tenant_stats(self.pool, tenant_id)
+        return await self.replica.read(self.pool, lambda pool: tenant_stats(pool, tenant_id))
 
     def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:
         """The connections for an operation that needs this role."""

@@ -21,6 +21,7 @@ COMMANDS = {
     "worker": "worker:worker",
     "migrate": "server:migrate",
     "doctor": "server:doctor",
+    "cluster": "cluster:app",
     "health": "health:health",
     "preview": "preview:preview",
     "jobs": "jobs:app",

@@ -28,13 +28,14 @@ class Partitions(Struct, frozen=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The engine as a whole."""
+    """The engine as a whole. `suspicion`: why nothing fires or runs, if the database may be a restored copy."""
 
     version: str
     tzdb: str
     nodes: tuple[Node, ...]
     partitions: Partitions
     lag_seconds: float
+    suspicion: str | None = None
 
 
 class Lag(Struct, frozen=True):

@@ -105,6 +105,15 @@ HTTP_SECONDS = Histogram(
 )
 HTTP_REFUSED = Counter("http_refused_connections", "Connections closed for a limit, by reason", "reason")
 LONG_POLLS = Gauge("long_polls", "Long polls that wait here for work")
+REPLICA_LAG = Gauge(
+    "replica_lag_seconds", "How far the replica is behind, at most; not shown while that is not known", is_largest=True
+)
+REPLICA_READS = Counter(
+    "replica_reads",
+    "Lists and figures that a replica may answer, by the server that did",
+    "server",
+    known=[("replica",), ("primary",)],
+)
 
 # Every process.
 LOOP_DELAY = Histogram(
@@ -150,6 +159,7 @@ OPEN_ALERTS = Gauge("open_alerts", "Alerts of jobs and tenants that are open, up
 FAILED_NOTICES = Gauge("failed_notices", "Alerts whose last notice could not be delivered")
 NODES = Gauge("nodes", "Schedulers that are alive")
 UNHELD = Gauge("unheld_partitions", "Partitions that no live scheduler holds")
+SUSPECTED = Gauge("database_suspected", "Whether the database may be a restored copy, so that nothing runs: 1 or 0")
 
 ALL: tuple[Instrument, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Instrument))
 

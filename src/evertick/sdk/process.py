@@ -29,6 +29,7 @@ from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.store.database import Pool, connect, open_pool
+from evertick.store.engine import identity
 from evertick.store.location import DatabaseAddress, location_of
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
@@ -205,6 +206,7 @@ async def running_roles(
     first; then the worker stops, and puts back attempts while the others still run.
     """
     _collect_less_often()
+    await identity.check_name(connection.pool, settings.cluster)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(tracing(settings.tracing, unique_name(options.name)))
         if schedules:

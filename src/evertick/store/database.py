@@ -240,7 +240,8 @@ async def _dial(location: DatabaseAddress, **options: Any) -> FailFastConnection
         hosts = hosts_of(url)
         if len(hosts) > 1:
             if not chooses_session(url):
-                options["target_session_attrs"] = "read-write"  # never a standby, which answers but cannot write
+                # By default never a standby, which answers but cannot write.
+                options["target_session_attrs"] = location.wanted
             connection = await first_to_answer(hosts, partial(_dial_host, url, options))
         else:
             connection = await _dial_host(url, options, None)

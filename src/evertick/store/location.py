@@ -24,6 +24,8 @@ class Location:
     """Of the same database without a pooler in between, to listen there."""
     password: Callable[[], Awaitable[str]] | None = None
     """Instead of one in the URL."""
+    wanted: str = "read-write"
+    """Of several hosts; as `target_session_attrs`, which a URL may have itself."""
 
 
 DatabaseAddress: TypeAlias = str | Location
@@ -38,12 +40,22 @@ def location_of(settings: Settings) -> Location | None:
     """None: the settings name no database, so the embedded server is used."""
     if settings.database_url is None:
         return None
-    password = None
+    return Location(settings.database_url, settings.database_direct_url, _password_source(settings))
+
+
+def replica_of(settings: Settings) -> Location | None:
+    """None: the settings name no standby."""
+    if settings.database_replica_url is None:
+        return None
+    return Location(settings.database_replica_url, password=_password_source(settings), wanted="standby")
+
+
+def _password_source(settings: Settings) -> Callable[[], Awaitable[str]] | None:
     if settings.database_password_file is not None:
-        password = partial(_read_file, settings.database_password_file)
-    elif settings.database_password_command is not None:
-        password = partial(_run_command, settings.database_password_command)
-    return Location(settings.database_url, settings.database_direct_url, password)
+        return partial(_read_file, settings.database_password_file)
+    if settings.database_password_command is not None:
+        return partial(_run_command, settings.database_password_command)
+    return None
 
 
 async def _read_file(path: Path) -> str:

@@ -6,8 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evertick import tzdb
+from evertick.domain.cluster_identity import REMEDY, explain, unreadable
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
 from evertick.store.engine.clock import Marks
+from evertick.store.engine.identity import Facts
 from evertick.store.maintenance.diagnostics import (
     DeadTuples,
     OldestDueTimer,
@@ -71,6 +73,21 @@ def on_unreachable_listener(reason: str) -> Diagnosis:
     return Diagnosis("wake-ups", Level.PROBLEM, reason, f"{_DIRECT} to a host that answers")
 
 
+def on_replica(lag_seconds: float | None, most_seconds: float) -> Diagnosis:
+    if lag_seconds is None:
+        todo = "start `evertick scheduler`; if one runs, EVERTICK_DATABASE_REPLICA_URL names another database"
+        return Diagnosis("replica", Level.WARNING, "has no heartbeats of schedulers, so it is not used", todo)
+    what = f"at most {lag_seconds:.1f} s behind"
+    if lag_seconds <= most_seconds:
+        return Diagnosis("replica", Level.OK, what)
+    todo = "look at its replication, or raise EVERTICK_DATABASE_REPLICA_MAX_LAG_SECONDS"
+    return Diagnosis("replica", Level.WARNING, f"{what}, so it is not used", todo)
+
+
+def on_unreachable_replica(reason: str) -> Diagnosis:
+    return Diagnosis("replica", Level.WARNING, f"{reason}; the primary is read", "start it, or correct its URL")
+
+
 def on_clock(skew_seconds: float) -> Diagnosis:
     ahead = "ahead of" if skew_seconds > 0 else "behind"
     what = f"this machine is {abs(skew_seconds):.3f} s {ahead} the database"
@@ -129,6 +146,26 @@ def on_schema(mismatch: str | None) -> Diagnosis:
         return Diagnosis("schema", Level.OK, "fits this version")
     what, _, todo = mismatch.rpartition(": ")
     return Diagnosis("schema", Level.PROBLEM, what or mismatch, todo)
+
+
+def on_identity(known: Facts, name: str | None) -> Diagnosis:
+    """`name`: of the processes that would start here."""
+    part = "identity"
+    if known.suspected is not None:
+        return Diagnosis(part, Level.PROBLEM, explain(known.suspected), REMEDY)
+    if known.name != name:
+        here = "EVERTICK_CLUSTER is not set here" if name is None else f"EVERTICK_CLUSTER is {name} here"
+        what = f"the cluster {'has no name' if known.name is None else f'is called {known.name}'}, and {here}"
+        todo = "processes do not start with it: set it to the same name, or run `evertick cluster confirm`"
+        return Diagnosis(part, Level.PROBLEM, what, todo)
+    if not known.is_confirmed:
+        what = "the server was started since a scheduler was last at work, so nothing fires or runs yet"
+        return Diagnosis(part, Level.WARNING, what, "start `evertick scheduler`, and look in its log if one runs")
+    if hidden := " and ".join(unreadable(known.here)):
+        what = f"the server does not tell {hidden}: some restored copies would go on by themselves"
+        todo = "set EVERTICK_CLUSTER to another name for each copy, or GRANT EXECUTE ON FUNCTION pg_control_system()"
+        return Diagnosis(part, Level.WARNING, what, todo)
+    return Diagnosis(part, Level.OK, "confirmed" if known.confirmed_at else "new, no scheduler has worked here yet")
 
 
 def on_versions(running: Collection[str]) -> Diagnosis:

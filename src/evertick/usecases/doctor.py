@@ -9,16 +9,17 @@ from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
 from evertick.runtime import timeouts
-from evertick.store.database import Pool, is_behind_pooler
-from evertick.store.engine import clock, members, orphans, wakeups
+from evertick.store.database import Pool, is_behind_pooler, open_pool
+from evertick.store.engine import clock, identity, members, orphans, wakeups
 from evertick.store.errors import DatabaseUnreachable
-from evertick.store.location import DatabaseAddress
+from evertick.store.location import DatabaseAddress, replica_of
 from evertick.store.maintenance import diagnostics, ledgers
 from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants import tenants
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis
+from evertick.usecases.engine_status import replica_lag
 
 LIFETIME = timedelta(seconds=5)
 STUCK_SECONDS = 60.0
@@ -57,10 +58,13 @@ async def _examine(
         yield diagnosis.on_schema(str(mismatch))
         return  # the rest cannot be read
     yield diagnosis.on_schema(None)
+    yield diagnosis.on_identity(await identity.facts(pool), settings.cluster)
     yield diagnosis.on_clock_steps(await clock.marks(pool))
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
     yield diagnosis.on_versions({node.version for node in alive})
     yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])
+    if (replica_url := replica_of(settings)) is not None:
+        yield await _try_replica(pool, replica_url, settings)
     yield diagnosis.on_days(await ledgers.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
     yield diagnosis.on_lag(await diagnostics.oldest_due(pool))
     yield diagnosis.on_leases(await diagnostics.stuck_leases(pool, STUCK_SECONDS))
@@ -79,6 +83,15 @@ async def _try_wakeups(pool: Pool, url: DatabaseAddress) -> Diagnosis:
         return diagnosis.on_wakeups(await wakeups.arrive(pool, url, timeouts.LISTEN))
     except DatabaseUnreachable as error:
         return diagnosis.on_unreachable_listener(str(error))
+
+
+async def _try_replica(pool: Pool, url: DatabaseAddress, settings: Settings) -> Diagnosis:
+    try:
+        async with await open_pool(url, max_size=1) as replica:
+            lag_seconds = await replica_lag(replica, pool)
+    except DatabaseUnreachable as error:
+        return diagnosis.on_unreachable_replica(str(error))
+    return diagnosis.on_replica(lag_seconds, settings.database_replica_max_lag_seconds)
 
 
 async def _sample_clock(pool: Pool) -> tuple[ServerFacts, float]:

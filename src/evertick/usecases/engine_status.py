@@ -8,11 +8,12 @@ from datetime import timedelta
 
 from evertick import tzdb
 from evertick.contract.server import Cluster, Lag, Node, Partitions, Stats
+from evertick.domain.cluster_identity import explain
 from evertick.domain.ids import PARTITIONS
 from evertick.metrics.queue_labels import MAX_QUEUES, queue_labels
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
-from evertick.store.engine import lanes, members, ready, timers
+from evertick.store.engine import identity, lanes, members, ready, timers
 from evertick.store.engine.ready import QueueDepth
 from evertick.store.maintenance import diagnostics
 from evertick.store.tenants import alerts, target_hosts, tenants
@@ -49,12 +50,14 @@ class EngineStatus:
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
     """`lifetime`: for so long after its last heartbeat a node counts as alive. Raises TimeoutError if it takes long."""
     async with asyncio.timeout(STATUS_SECONDS):
+        suspicion = await identity.suspicion(pool)
         cluster = Cluster(
             version=__version__,
             tzdb=tzdb.VERSION,
             nodes=tuple(Node(**row._asdict()) for row in await members.members(pool, lifetime)),
             partitions=Partitions(PARTITIONS, await members.unheld(pool, lifetime)),
             lag_seconds=_late_seconds(await diagnostics.oldest_due(pool)),
+            suspicion=None if suspicion is None else explain(suspicion),
         )
         outages = await members.outages(pool, range(PARTITIONS))
         return EngineStatus(
@@ -76,6 +79,13 @@ async def _clock_skew(pool: Pool) -> float:
     asked = time.time()
     read = (await lanes.clock(pool)).timestamp()
     return max(asked - read, read - time.time(), 0.0)
+
+
+async def replica_lag(replica: Pool, primary: Pool) -> float | None:
+    """How many seconds a standby is behind, at most; None: it has no heartbeat of a scheduler."""
+    seen_at = await members.last_seen(replica)
+    now_at = await lanes.clock(primary)
+    return None if seen_at is None else max(0.0, (now_at - seen_at).total_seconds())
 
 
 def opaque_name(node: str) -> str:

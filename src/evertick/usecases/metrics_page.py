@@ -52,6 +52,7 @@ def _values(status: EngineStatus, role: str) -> Values:
         catalog.FAILED_NOTICES: status.alerts.failed,
         catalog.NODES: sum(node.is_alive for node in cluster.nodes),
         catalog.UNHELD: cluster.partitions.unheld,
+        catalog.SUSPECTED: cluster.suspicion is not None,
     }
     ready, oldest = _queues(status)
     skew: Mapping[Labels, float] = {(role,): status.clock_skew_seconds}

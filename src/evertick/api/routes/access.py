@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
-from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.access import (
     ApiKey,
@@ -190,7 +190,11 @@ async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
 
 
 @audit_routes.operation(
-    "GET", "/audit-log", KeyRole.ADMIN, ResponseSpec(list[AuditEntry], "The changes, newest first.")
+    "GET",
+    "/audit-log",
+    KeyRole.ADMIN,
+    ResponseSpec(list[AuditEntry], "The changes, newest first."),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_changes(request: AuthenticatedRequest, query: ChangesQuery) -> Response:
     """List changes: who did what to which, and when."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
-from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.contract.jobs import Nothing
 from evertick.contract.runs import (
@@ -57,7 +57,11 @@ async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
 
 
 @routes.operation(
-    "GET", "/jobs/{job_id}/runs", KeyRole.VIEWER, ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.")
+    "GET",
+    "/jobs/{job_id}/runs",
+    KeyRole.VIEWER,
+    ResponseSpec("RunsAndGaps", "The runs and gaps, newest first."),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
     """List a job's runs.
@@ -76,7 +80,13 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
-@routes.operation("GET", "/runs", KeyRole.VIEWER, ResponseSpec(list[Run], "The runs, latest attempted first."))
+@routes.operation(
+    "GET",
+    "/runs",
+    KeyRole.VIEWER,
+    ResponseSpec(list[Run], "The runs, latest attempted first."),
+    mode=HandlerMode.LATE_READ,
+)
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
     found = await reading.tenant_runs(
@@ -136,6 +146,7 @@ async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     "/dead-letters",
     KeyRole.VIEWER,
     ResponseSpec(list[DeadLetter], "The dead letters, those that died last first."),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
     """List dead letters.

@@ -13,6 +13,7 @@ from evertick.api.app import AsgiApp
 from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.messages import parse_bearer
+from evertick.api.replica import Replica
 from evertick.api.server import connections, tls
 from evertick.api.server.connection_limits import ConnectionLimits, LimitedConnection, RequestQueue
 from evertick.api.server.tls import Certificate, MakeProtocol, TlsListener
@@ -28,7 +29,7 @@ from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
-from evertick.store.location import DatabaseAddress
+from evertick.store.location import DatabaseAddress, replica_of
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
@@ -164,6 +165,7 @@ class ApiServer:
             bodies=self._bodies,
             is_metrics_open=_is_metrics_open(settings),
             metrics_key=settings.metrics_key,
+            replica=await self._replica(reserved),
         )
         self._stack.callback(LONG_POLLS.watch_value(lambda: polls.count))
         delay = LoopDelay(LOOP_DELAY.of().observe)
@@ -195,6 +197,15 @@ class ApiServer:
         pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API, purpose=purpose)
         self._stack.push_async_callback(pool.close)
         return pool
+
+    async def _replica(self, reserved: Pool) -> Replica | None:
+        url = replica_of(self._settings)
+        if url is None:
+            return None
+        replica = Replica(url, reserved, self._settings.database_replica_max_lag_seconds)
+        await replica.start()
+        self._stack.push_async_callback(replica.stop)
+        return replica
 
     @staticmethod
     async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:

@@ -9,7 +9,7 @@ replays of dead letters (`replayer`), and looks for alerts (`alerting`).
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
 nothing. It never delays firing for more than a moment: it gives up locks that would, and tries again in the next round.
-Rows that another session has locked are left alone.
+Rows that another session has locked are left alone. In a database that may be a restored copy it only adds days.
 
 Steps: each minute it tries to take the lock of the one janitor at work. With the lock it marks the clock, plans timers
 anew if that was set back, adds days, checks superseded versions, sums up storage and updates statistics; each hour it
@@ -39,7 +39,7 @@ from evertick.roles.janitor.replayer import Replayer
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
-from evertick.store.engine import lanes, members, rate_buckets
+from evertick.store.engine import identity, lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
 from evertick.store.location import DatabaseAddress
@@ -61,7 +61,7 @@ should cost next to nothing."""
 
 @dataclass(frozen=True, slots=True)
 class JanitorReport:
-    """What one round did. `passed`: nothing, because another janitor was at work."""
+    """What one round did. `passed`: nothing, because another janitor was at work, or the database may be a copy."""
 
     passed: bool = False
     days_added: int = 0
@@ -137,7 +137,7 @@ class Janitor:
         # Without the lock: firing needs the days even if the janitor that has the lock hangs.
         report = JanitorReport(days_added=await maintenance.add_days(self._pool, self._ahead))
         async with members.only_janitor(self._pool) as is_ours:
-            if not is_ours:
+            if not is_ours or not await identity.may_work(self._pool):
                 return replace(report, passed=True)
             marks = await mark(self._pool)
             report = replace(report, timers_replanned=await self._replanner.replan())

@@ -1,7 +1,8 @@
 """Keeps this node a member, and its partitions those that the balanced assignment gives it.
 
 1. Heartbeat: records that this node is alive, and reads which others are and the database's time. After a long time
-   without one, the node gives up its partitions by it, and takes them again as after any outage.
+   without one, the node gives up its partitions by it, and takes them again as after any outage. On a server that was
+   started since, or is another, it first decides whether the database may be a restored copy (`confirming`).
 2. Drop partitions that by the table this node does not hold, or holds in another epoch.
 3. Give up partitions that the assignment gives to others, between two firings.
 4. Take partitions that it gives to this node and no live node holds. The rest follow when their holders give them up.
@@ -16,9 +17,11 @@ from typing import Any
 
 from evertick.domain.assignment import Changes, Member, assign, changes
 from evertick.domain.catch_up import OUTAGE
+from evertick.roles.scheduler.confirming import Confirming
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import monotonic_us
 from evertick.store.engine import members, wakeups
+from evertick.store.engine.members import HeartbeatReply
 from evertick.version import __version__
 
 logger = logging.getLogger("evertick.scheduler")
@@ -52,14 +55,20 @@ class Membership:
         self._changed = changed
         self._gained = gained
         self._lost = lost
+        self.confirming = Confirming(state.reserved, state.node)
         self.others: tuple[Member, ...] = ()
 
     async def step(self) -> float:
         """Send a heartbeat, and drop the partitions that are not held any more by the table."""
         before = dict(self._ownership.epochs)
-        asked_us = monotonic_us()
-        reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime, self._outage)
-        self._state.clock.observe(reply.now_at, asked_us)
+        reply = await self._beat()
+        if not reply.is_confirmed and await self.confirming.may_work():
+            reply = await self._beat()
+        if not reply.is_confirmed:
+            self.others = ()
+            self._drop(set(self._ownership.epochs))
+            return self._heartbeat.total_seconds()
+        self.confirming.remembered_at = reply.now_at
         if reply.others != self.others:
             logger.info(
                 "members: %s",
@@ -73,6 +82,12 @@ class Membership:
         if wanted.release or wanted.take or self._ownership.in_doubt or held.keys() - self._ownership.epochs.keys():
             self._changed()
         return self._heartbeat.total_seconds()
+
+    async def _beat(self) -> HeartbeatReply:
+        asked_us = monotonic_us()
+        reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime, self._outage)
+        self._state.clock.observe(reply.now_at, asked_us)
+        return reply
 
     async def rebalance(self) -> float:
         """Give up and take partitions until this node holds what the assignment gives it."""

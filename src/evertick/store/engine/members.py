@@ -19,10 +19,14 @@ _JANITOR_LOCK = int.from_bytes(b"janitor", "big")
 
 
 class HeartbeatReply(NamedTuple):
-    """What a heartbeat returns: the database's time, and the other members that are alive."""
+    """What a heartbeat returns: the database's time, and the other members that are alive.
+
+    `is_confirmed`: the server is the one on which work was last confirmed (`identity`). Else it may have had no effect.
+    """
 
     now_at: datetime
     others: tuple[Member, ...]
+    is_confirmed: bool
 
 
 class NodeRow(NamedTuple):
@@ -41,6 +45,7 @@ class _HeartbeatRow(NamedTuple):
     now_at: datetime
     others: list[str]
     regions: list[str]
+    is_confirmed: bool
 
 
 class _Epoch(NamedTuple):
@@ -60,6 +65,7 @@ _TAKE = _SQL["take"].rows(_Epoch)
 _OUTAGES = _SQL["outages"].rows(_Outage)
 _LAST_SEQ = _SQL["last_seq"].values(int)
 _MEMBERS = _SQL["members"].rows(NodeRow)
+_LAST_SEEN = _SQL["last_seen"].values(datetime)
 _UNHELD = _SQL["unheld"].values(int)
 _LOCK_JANITOR = _SQL["lock_janitor"].values(bool)
 
@@ -77,7 +83,7 @@ async def heartbeat(
         outage=outage,
     )
     others = zip(row.others, row.regions, strict=True)
-    return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others))
+    return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others), row.is_confirmed)
 
 
 async def held(connection: Connection, node: str) -> dict[int, int]:
@@ -122,6 +128,11 @@ async def forget(connection: Connection) -> None:
 
 async def members(connection: Connection, lifetime: timedelta) -> Sequence[NodeRow]:
     return await _MEMBERS.all(connection, timeout_seconds=lifetime.total_seconds())
+
+
+async def last_seen(connection: Connection) -> datetime | None:
+    """The newest heartbeat of any node."""
+    return await _LAST_SEEN.one_or_none(connection)
 
 
 async def unheld(connection: Connection, lifetime: timedelta) -> int:

@@ -1,4 +1,5 @@
--- Lanes and leases: how ready attempts reach their workers. Called by workers, dispatchers and the reaper.
+-- Lanes and leases: how ready attempts reach their workers. Called by workers, dispatchers and the reaper. Nothing is
+-- leased from a server that is to be confirmed first (`confirmed_server`).
 
 -- name: lease
 -- Takes the next range of each of some lanes that have work: of the priority whose turn it is, then high before low.
@@ -13,7 +14,8 @@ WITH picked AS (
      WHERE lane.queue_id = ANY(ARRAY(SELECT queue_id
                                        FROM queues
                                       WHERE queue_id = ANY(:queue_ids::integer[])
-                                        AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)))
+                                        AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)
+                                        AND EXISTS (SELECT FROM confirmed_server)))
        AND (:only::bigint[] IS NULL OR lane.lane_id = ANY(:only::bigint[]))
        -- Not EXISTS, which may become a join that reads all of them.
        AND (SELECT true FROM ready_batches
@@ -264,7 +266,9 @@ SELECT queue.queue_id, queue.tenant_id, count(*) AS running
 -- first lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others
 -- waiting. Indexes: lanes_of_queue, ready_batches_pkey, attempts_pkey.
 WITH asked AS MATERIALIZED (
-    SELECT queue_id, room FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
+    SELECT queue_id, room
+      FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
+     WHERE EXISTS (SELECT FROM confirmed_server)
 ),
 picked AS MATERIALIZED (
     SELECT lane.lane_id, lane.partition, lane.head, lane.turn, asked.queue_id, asked.room,
@@ -357,6 +361,7 @@ mine AS MATERIALIZED (
       FROM queues
      WHERE queue_id = ANY(:queue_ids::integer[])
        AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)
+       AND EXISTS (SELECT FROM confirmed_server)
 ),
 served AS MATERIALIZED (
     SELECT mine.queue_id, handler FROM mine CROSS JOIN unnest(:handlers::text[]) AS handler

@@ -5,12 +5,16 @@
 -- A scheduler's heartbeat. Returns the database's time and the other members that are alive. Index: nodes_pkey.
 -- A node that comes back after an outage gives up what it held, as of its last heartbeat: `take` then notes the outage.
 -- It does not wait for a firing: what fires is not given up.
+-- A server that is to be confirmed first (`confirmed_server`) has no members: a heartbeat there leaves no trace.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
+confirmed AS MATERIALIZED (
+    SELECT is_known FROM confirmed_server
+),
 away AS MATERIALIZED (
     SELECT nodes.seen_at
-      FROM clock, nodes
+      FROM clock, confirmed, nodes
      WHERE nodes.node = :node::text AND nodes.seen_at < now_at - :outage::interval
 ),
 given_up AS (
@@ -25,7 +29,7 @@ given_up AS (
 ),
 beaten AS (
     INSERT INTO nodes (node, region, version, started_at, seen_at)
-    SELECT :node::text, :region::text, :version::text, now_at, now_at FROM clock
+    SELECT :node::text, :region::text, :version::text, now_at, now_at FROM clock, confirmed
         ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at, region = excluded.region, version = excluded.version
 )
 SELECT now_at,
@@ -34,7 +38,8 @@ SELECT now_at,
               ORDER BY node) AS others,
        ARRAY(SELECT region FROM nodes
               WHERE node <> :node::text AND abs(extract(epoch FROM now_at - seen_at)) < :timeout_seconds::float
-              ORDER BY node) AS regions
+              ORDER BY node) AS regions,
+       coalesce((SELECT is_known FROM confirmed), false) AS is_confirmed
   FROM clock;
 
 -- name: held
@@ -60,6 +65,7 @@ UPDATE partitions wanted
             WHERE partition = ANY(:partitions::smallint[])
             ORDER BY partition
               FOR UPDATE)
+   AND EXISTS (SELECT FROM confirmed_server)
    AND (wanted.holder IS NULL
         OR wanted.holder = :node::text
         OR NOT EXISTS (
@@ -96,11 +102,12 @@ UPDATE partitions SET holder = NULL, released_at = clock_at()
  WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
 
 -- name: leave
--- Ends a node's membership: it gives up all partitions.
+-- Ends a node's membership: it gives up all partitions. As a heartbeat it leaves no trace where there are no members.
 WITH released AS (
-    UPDATE partitions SET holder = NULL, released_at = clock_at() WHERE holder = :node::text
+    UPDATE partitions SET holder = NULL, released_at = clock_at()
+     WHERE holder = :node::text AND EXISTS (SELECT FROM confirmed_server)
 )
-DELETE FROM nodes WHERE node = :node::text;
+DELETE FROM nodes WHERE node = :node::text AND EXISTS (SELECT FROM confirmed_server);
 
 -- name: forget
 -- Removes nodes that have not been seen for a day and hold nothing.
@@ -115,6 +122,10 @@ SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
        (SELECT count(*) FROM partitions WHERE partitions.holder = nodes.node) AS partitions
   FROM nodes
  ORDER BY nodes.node;
+
+-- name: last_seen
+-- The newest heartbeat of any node. On a standby its age is the lag.
+SELECT max(seen_at) AS seen_at FROM nodes;
 
 -- name: unheld
 -- How many partitions no live node holds.

@@ -191,7 +191,7 @@ fence AS (
     SELECT held.partition, held.epoch
       FROM unnest(:held::smallint[], :epochs::integer[]) AS mine (partition, epoch)
       JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
-     WHERE held.holder = :node::text
+     WHERE held.holder = :node::text AND EXISTS (SELECT FROM confirmed_server)
        FOR SHARE OF held SKIP LOCKED
 ),
 -- The hybrid logical clock: database time, yet always past what this holder wrote before.
