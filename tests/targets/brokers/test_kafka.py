@@ -135,6 +135,7 @@ async def test_a_cancelled_publish_leaves_the_publisher_usable(kafka_server: Kaf
         await kafka.publish(message(2, topic="cancelled", key="a"))
 
 
+@pytest.mark.campaign  # a start takes long
 async def test_after_a_kill_of_the_server_the_same_publisher_goes_on(kafka_server: KafkaServer) -> None:
     await create(kafka_server, "kept")
     async with publishing(open_publisher, settings(kafka_server)) as kafka:

@@ -195,6 +195,7 @@ async def test_a_cancelled_publish_leaves_the_publisher_usable(rabbitmq_server: 
         await rabbitmq.publish(message(2, routing_key="cancelled"))
 
 
+@pytest.mark.campaign  # a start takes long
 async def test_after_a_kill_of_the_server_the_same_publisher_goes_on(rabbitmq_server: RabbitMqServer) -> None:
     async with publishing(open_publisher, settings(rabbitmq_server), SECRETS) as rabbitmq:
         async with channel(rabbitmq_server) as reader:

@@ -37,6 +37,7 @@ from evertick.targets.brokers.stream import (
 DEFAULT_PORT = 9092
 MAX_BATCH_BYTES = 500_000
 """Half of what Kafka takes by default."""
+MAX_RECORDS = 10_000
 MAX_RESPONSE = 16 * 1024 * 1024
 METADATA_SECONDS = 60.0
 """How old the list of a topic's partitions may be."""
@@ -90,7 +91,7 @@ class Partition:
     sending: asyncio.Task[None] | None = None
     producer: tuple[int, int] | None = None
     sequence: int = 0
-    most: int = 10_000
+    most: int = MAX_RECORDS
 
 
 def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
@@ -172,6 +173,7 @@ class KafkaPublisher:
                 continue
             if error in (_OK, _DUPLICATE):
                 partition.sequence += len(batch)
+                partition.most = min(partition.most * 2, MAX_RECORDS)
                 _succeed(batch, offset if error == _OK else -1)
                 return
             if error == _TOO_LARGE and len(batch) > 1:

@@ -300,22 +300,22 @@ class AmqpConnection(Connection):
                 return
 
     def _channel_closed(self, channel: int, close: commands.Channel.Close) -> None:
-        failure = PublishFailed(close.reply_text, retryable=close.reply_code == _NOT_FOUND, is_broker_down=False)
+        is_permanent = close.reply_code in (_ACCESS_REFUSED, _TOO_LARGE)
+        failure = PublishFailed(close.reply_text, retryable=not is_permanent, is_broker_down=False)
         while self._replies[channel]:
             _fail(self._replies[channel].popleft(), failure)
         if channel == _CONTROL:
             return
         self._is_publishing = False
-        unconfirmed, self._unconfirmed, self._published = self._unconfirmed, {}, 0
-        size = _SIZE.search(close.reply_text)
-        for waiting in unconfirmed.values():
-            if _is_at_fault(waiting, close, int(size[1]) if size else None):
-                _fail(waiting.confirmed, failure)
-                if close.reply_code != _TOO_LARGE:
-                    self._refuse(waiting.exchange, failure)
-            elif not waiting.confirmed.done():
-                waiting.confirmed.set_exception(ChannelClosed())
-                waiting.confirmed.exception()
+        unconfirmed, self._unconfirmed, self._published = list(self._unconfirmed.values()), {}, 0
+        at_fault = [waiting for waiting in unconfirmed if _is_at_fault(waiting, close)]
+        for waiting in at_fault or unconfirmed:
+            _fail(waiting.confirmed, failure)
+        if close.reply_code in (_ACCESS_REFUSED, _NOT_FOUND):
+            for waiting in at_fault:
+                self._refuse(waiting.exchange, failure)
+        for waiting in unconfirmed:
+            _fail(waiting.confirmed, ChannelClosed())
 
     def _refuse(self, exchange: str, failure: PublishFailed) -> None:
         self._known.discard(exchange)
@@ -359,11 +359,10 @@ class AmqpConnection(Connection):
         return b"".join(_frame(3, body[at : at + most]) for at in range(0, len(body), most))
 
 
-def _is_at_fault(waiting: Unconfirmed, close: commands.Channel.Close, size: int | None) -> bool:
+def _is_at_fault(waiting: Unconfirmed, close: commands.Channel.Close) -> bool:
     """Whether the broker closed the channel for this message: its text names the exchange, or the size."""
-    if size is not None:
-        return waiting.size == size
-    return f"'{waiting.exchange}'" in close.reply_text
+    size = _SIZE.search(close.reply_text)
+    return waiting.size == int(size[1]) if size else f"'{waiting.exchange}'" in close.reply_text
 
 
 def _settle(waiting: Unconfirmed, failure: PublishFailed | None) -> None:
@@ -375,7 +374,7 @@ def _settle(waiting: Unconfirmed, failure: PublishFailed | None) -> None:
         waiting.confirmed.set_result(None)
 
 
-def _fail(answer: asyncio.Future[Any], failure: PublishFailed) -> None:
+def _fail(answer: asyncio.Future[Any], failure: Exception) -> None:
     if not answer.done():
         answer.set_exception(failure)
         answer.exception()  # its caller may be gone

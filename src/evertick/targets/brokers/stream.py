@@ -183,6 +183,7 @@ class Shared(Generic[C]):
         self._connect = connect
         self._connection: C | None = None
         self._opening: asyncio.Task[C] | None = None
+        self._is_closed = False
 
     @property
     def is_live(self) -> bool:
@@ -191,6 +192,8 @@ class Shared(Generic[C]):
     async def get(self) -> C:
         if self._connection is not None and self._connection.failure is None:
             return self._connection
+        if self._is_closed:
+            raise broker_down("the connection was closed")
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._connect())
             self._opening.add_done_callback(self._opened)
@@ -203,6 +206,7 @@ class Shared(Generic[C]):
             self._connection = opening.result()
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
