@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from evertick.contract.broker_targets import Completion
+from evertick.contract.broker_targets import BrokerAddress, BrokerTarget, Completion
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.breaker import TenantHost
 from evertick.domain.errors import InvalidInput
@@ -94,25 +94,26 @@ class BrokerDelivery:
         seconds = min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id), LONGEST_SECONDS)
         try:
             async with asyncio.timeout(seconds):
-                return await self._over_connection(attempt, found, message)
+                return await self.publish(attempt.tenant_id, found.target, message)
         except TimeoutError:
             return Failed(f"no acknowledgement within {seconds:g} s", result=Outcome.TIMED_OUT)
         finally:
             self._slots.give_back(host, attempt.tenant_id)
 
-    async def _over_connection(self, attempt: Attempt, found: Addressed, message: Message) -> AttemptOutcome:
-        name, kind = found.target.connection, found.target.queue_name
+    async def publish(self, tenant_id: int, target: BrokerAddress, message: Message) -> AttemptOutcome:
+        """Publish a message over the tenant's connection that a target names."""
+        name, kind = target.connection, target.queue_name
         try:
-            connection = self._connections.known(attempt.tenant_id, name)
+            connection = self._connections.known(tenant_id, name)
             if connection is None:
-                connection = await self._connections.find(attempt.tenant_id, name)
+                connection = await self._connections.find(tenant_id, name)
             if connection is None or connection.type != kind:
                 return Failed(f"not sent: there is no connection {name!r} of type {kind}", retryable=False)
             used = self.publishers.take(connection)
         except (ConnectionUnusable, NoClient) as error:
             return NotStarted(f"deferred: {error}")
         try:
-            return _accepted(found.target.completion, await used.publisher.publish(message))
+            return _accepted(target, await used.publisher.publish(message))
         except PublishFailed as error:
             return Failed(str(error), retryable=error.retryable, is_host_well=not error.is_broker_down)
         except DestinationRefused as error:
@@ -123,6 +124,7 @@ class BrokerDelivery:
             self.publishers.give_back(used)
 
 
-def _accepted(completion: Completion, receipt: str | None) -> AttemptOutcome:
+def _accepted(target: BrokerAddress, receipt: str | None) -> AttemptOutcome:
     """What it means that the broker has stored the message."""
-    return HandedOver(receipt) if completion is Completion.REPORTED else Succeeded(receipt)
+    is_reported = isinstance(target, BrokerTarget) and target.completion is Completion.REPORTED
+    return HandedOver(receipt) if is_reported else Succeeded(receipt)
