@@ -122,6 +122,8 @@ async def test_a_stream_that_cannot_be_is_refused(admin: Caller, callers: Caller
         answer = await admin.request("PUT", STREAM, json=wrong)
         assert answer.status_code == 422, wrong
         assert any(found.startswith(pointer) for found in pointers(answer)), (wrong, pointers(answer))
+    refused = await admin.request("PUT", STREAM, json={"sink": {**TOPIC, "completion": "reported"}})
+    assert "/sink/completion is not a known field" in refused.text
     editor = await callers.make("editor")
     assert is_problem(await editor.request("PUT", STREAM, json={}), 403, "forbidden")
     stranger = await callers.make("admin", await callers.tenant())
