@@ -55,7 +55,9 @@ async def test_nobody_waits_for_long_behind_a_migration_that_cannot_lock_a_table
     monkeypatch.setattr(migrate, "LOCK_MS", 200)
     monkeypatch.setattr(migrate, "PAUSE_SECONDS", 0.1)
     migrating, reporting, other = [await connect(database_url) for _ in range(3)]
-    step = Migration("9999_next", "ALTER TABLE gaps ADD COLUMN next integer; ALTER TABLE tenants ADD COLUMN next integer")
+    step = Migration(
+        "9999_next", "ALTER TABLE gaps ADD COLUMN next integer; ALTER TABLE tenants ADD COLUMN next integer"
+    )
     told: list[str] = []
     async with reporting.transaction():
         await reporting.execute("SELECT FROM tenants")

@@ -39,13 +39,18 @@ class EventPage(NamedTuple):
     is_last: bool
 
 
-async def read_page(connection: Connection, wanted: Range, kept_after: int, most: int) -> EventPage:
+async def read_page(connection: Connection, wanted: Range, most: int) -> EventPage:
     """The next events of a range. A reader whose next ones are not kept any more gets an event that says so first."""
     lost: list[Event] = []
-    if has_lost(wanted.after, kept_after):
-        lost = [_lost(wanted.tenant_id, wanted.after, kept_after)]
+    came_after = wanted.after
+    while True:
+        rows = await events.page(connection, wanted, most)
+        # Asked after the page was read: if a day was dropped before that, this tells.
+        kept_after = await events.kept_after(connection, wanted.tenant_id)
+        if kept_after is None or not has_lost(wanted.after, kept_after):
+            break
+        lost = [_lost(wanted.tenant_id, came_after, kept_after)]
         wanted = wanted._replace(after=kept_after)
-    rows = await events.page(connection, wanted, most)
     attempts = await _attempts(connection, rows)
     made = [_event_of(row, attempts.get(row.position, ())) for row in rows]
     is_last = len(rows) < most

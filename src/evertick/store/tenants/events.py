@@ -89,7 +89,6 @@ class LeasedSink(NamedTuple):
     types: list[str] | None
     target: str
     is_of_all: bool
-    kept_after: int
 
 
 class Reached(NamedTuple):
@@ -129,6 +128,7 @@ _EXPIRED_DAYS = _SQL["expired_days"].values(date)
 _PAGE = _SQL["page"].rows(EventRow)
 _RUNS = _SQL["runs"].rows(EventAttempt)
 _STREAM = _SQL["stream"].rows(StreamRow)
+_KEPT_AFTER = _SQL["kept_after"].values(int)
 _REMOVE_STREAM = _SQL["remove_stream"].values(int)
 _LEASE_SINKS = _SQL["lease_sinks"].rows(LeasedSink)
 _ADVANCE = _SQL["advance"].values(int)
@@ -182,6 +182,11 @@ async def runs(connection: Connection, finished: Sequence[FinishedRun]) -> list[
 
 async def stream(connection: Connection, tenant_id: int) -> StreamRow | None:
     return await _STREAM.one_or_none(connection, tenant_id=tenant_id)
+
+
+async def kept_after(connection: Connection, tenant_id: int) -> int | None:
+    """After which position a tenant's events are kept; None: it has no stream."""
+    return await _KEPT_AFTER.one_or_none(connection, tenant_id=tenant_id)
 
 
 async def put_stream(connection: Connection, tenant_id: int, *, is_of_all: bool) -> None:
