@@ -17,6 +17,7 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.events import PUBLIC, STORED, EventType
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.domain.states import FINAL_RUNS
+from evertick.runtime import events as runtime_events
 from evertick.store import database
 from evertick.store.database import Pool
 from evertick.store.tenants import audit, events
@@ -344,6 +345,23 @@ async def test_a_reader_learns_of_a_day_that_is_dropped_while_it_reads(streaming
     page = await read(reading, after=position_of(seen.id))
     assert dropped == [1]
     assert types_of(page.events) == ["events.lost"]
+
+
+async def test_a_search_for_rare_types_reads_so_many_events_and_goes_on_after_them(
+    streaming: World, tenant: TenantContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_events, "MAX_LOOKED_AT", 2)
+    for _ in range(5):
+        await streaming.minutely()
+    last = await streaming.minutely()
+    await pause(tenant, last.job_id)
+    every = await read_all(tenant)
+    first = await read(tenant, types=[EventType.JOB_PAUSED])
+    assert (first.events, first.cursor, first.is_last) == ([], int(every[1].id), False)
+    pages = [first]
+    while not pages[-1].is_last:
+        pages.append(await read(tenant, after=pages[-1].cursor, types=[EventType.JOB_PAUSED]))
+    assert [event.id for page in pages for event in page.events] == [every[-1].id]
 
 
 async def test_a_stream_that_was_off_for_a_while_says_so(streaming: World, tenant: TenantContext) -> None:

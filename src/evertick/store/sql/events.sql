@@ -138,6 +138,24 @@ SELECT event.position, event.tenant_id, event.type::text AS type, event.at, even
        ) AS entry ON true
  ORDER BY event.position;
 
+-- name: looked_until
+-- Up to which position of a range so many events lie, whatever their types. Indexes: events_of_tenant, events_pkey.
+SELECT coalesce(
+           (SELECT position
+              FROM events
+             WHERE NOT :is_of_all::boolean AND tenant_id = :tenant_id::bigint
+               AND (tenant_id, position) > (:tenant_id::bigint, :after::bigint) AND position <= :until::bigint
+             ORDER BY position
+            OFFSET :most::integer - 1
+             LIMIT 1),
+           (SELECT position
+              FROM events
+             WHERE :is_of_all::boolean AND position > :after::bigint AND position <= :until::bigint
+             ORDER BY position
+            OFFSET :most::integer - 1
+             LIMIT 1),
+           :until::bigint);
+
 -- name: runs
 -- Finished runs, attempt by attempt up to the last one; one row without an attempt for a run that was withdrawn before
 -- its first. Indexes: attempts_of_run, withdrawals_pkey, outcomes_pkey.

@@ -126,6 +126,7 @@ _GIVE_POSITIONS = _SQL["give_positions"].values(int)
 _MISSING_DAYS = _SQL["missing_days"].values(date)
 _EXPIRED_DAYS = _SQL["expired_days"].values(date)
 _PAGE = _SQL["page"].rows(EventRow)
+_LOOKED_UNTIL = _SQL["looked_until"].values(int)
 _RUNS = _SQL["runs"].rows(EventAttempt)
 _STREAM = _SQL["stream"].rows(StreamRow)
 _KEPT_AFTER = _SQL["kept_after"].values(int)
@@ -172,6 +173,13 @@ async def drop_days(pool: Pool, before_at: datetime) -> int:
 async def page(connection: Connection, wanted: Range, most: int) -> list[EventRow]:
     """Events in the order of their positions."""
     return await _PAGE.all(connection, **wanted._asdict(), most=most)
+
+
+async def looked_until(connection: Connection, wanted: Range, most: int) -> int:
+    """Up to which position of a range so many events lie, whatever their types."""
+    fields = wanted._asdict()
+    del fields["types"]
+    return await _LOOKED_UNTIL.one(connection, **fields, most=most)
 
 
 async def runs(connection: Connection, finished: Sequence[FinishedRun]) -> list[EventAttempt]:
