@@ -97,9 +97,10 @@ SELECT greatest(clock.now_us, max(greatest(lane.head, latest.seq))) AS last_seq
  GROUP BY clock.now_us;
 
 -- name: release
--- Gives partitions up, so that their next holder need not wait for a timeout.
+-- Gives partitions up, so that their next holder need not wait for a timeout. As a heartbeat it leaves no trace where
+-- there are no members.
 UPDATE partitions SET holder = NULL, released_at = clock_at()
- WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
+ WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]) AND EXISTS (SELECT FROM confirmed_server);
 
 -- name: leave
 -- Ends a node's membership: it gives up all partitions. As a heartbeat it leaves no trace where there are no members.
