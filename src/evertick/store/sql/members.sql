@@ -125,8 +125,9 @@ SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
  ORDER BY nodes.node;
 
 -- name: last_seen
--- The newest heartbeat of any node. On a standby its age is the lag.
-SELECT max(seen_at) AS seen_at FROM nodes;
+-- The newest heartbeat of any node up to an instant: one that lies ahead is from before the clock was set back. On a
+-- standby its age is the lag.
+SELECT max(seen_at) AS seen_at FROM nodes WHERE seen_at <= :now_at::timestamptz;
 
 -- name: unheld
 -- How many partitions no live node holds.
