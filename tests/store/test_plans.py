@@ -288,7 +288,8 @@ async def test_recording_looks_up_open_runs_by_a_plan_from_when_there_were_none(
     async with postgres_server.database() as url:
         connection = await connect(url)
         await connection.execute(
-            "INSERT INTO open_runs (job_id, fire_at, lane_id, seq) SELECT n, now(), 1, n FROM generate_series(1, 20000) n"
+            "INSERT INTO open_runs (job_id, fire_at, lane_id, seq)"
+            " SELECT n, now(), 1, n FROM generate_series(1, 20000) AS n"
         )
         await connection.execute("DELETE FROM open_runs")
         await connection.execute("VACUUM (ANALYZE) open_runs")

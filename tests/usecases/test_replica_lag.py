@@ -5,11 +5,14 @@ import pytest
 from evertick.store.database import Pool
 from evertick.usecases.engine_status import replica_lag
 
-SEEN = "INSERT INTO nodes (node, region, version, started_at, seen_at) SELECT $1, '', '', now_at, now_at + $2 * interval '1 s'"
+SEEN = """
+INSERT INTO nodes (node, region, version, started_at, seen_at)
+SELECT $1, '', '', now_at, now_at + $2 * interval '1 s' FROM clock_at() AS now_at
+"""
 
 
 async def seen(pool: Pool, node: str, seconds: float) -> None:
-    await pool.execute(f"{SEEN} FROM clock_at() AS now_at", node, seconds)
+    await pool.execute(SEEN, node, seconds)
 
 
 async def test_without_heartbeats_the_lag_is_unknown(pool: Pool) -> None:
