@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs examples
 
-.PHONY: up test check format lint types layers campaign schema helm lock clean help
+.PHONY: up test check format lint types layers campaign schema helm servers lock clean help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -39,20 +39,23 @@ schema: $(VENV)/dev.stamp  ## write docs/schema.sql anew, after a change of the 
 helm: $(VENV)/dev.stamp  ## build Helm with Go, for the tests of the chart
 	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.17.3
 
+servers:  ## install the servers that tests start; tests of those that cannot be had are skipped
+	tests/servers/install.sh $(PYTHON)
+
 lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel --extra archive \
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra brokers --extra otel --extra archive \
 		-o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel --extra archive \
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra brokers --extra otel --extra archive \
 		--group dev -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 pyproject.toml --extra server --extra redis --extra archive -c requirements/run.lock -o requirements/server.lock
+		--python-version 3.11 pyproject.toml --extra server --extra brokers --extra archive -c requirements/run.lock -o requirements/server.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --upgrade --group servers -o requirements/servers.lock
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --python-version 3.11 - -c requirements/dev.lock -o requirements/build.lock
-	echo 'moto[server]' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --python-version 3.11 --upgrade - -o requirements/moto.lock
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Evertick needs Python 3.11 or newer")'
@@ -63,15 +66,9 @@ $(VENV)/run.stamp: $(VENV)/bin/python requirements/run.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-# The server like S3 that tests start has an environment of its own: it needs an older python-dateutil than we run with.
-$(VENV)/moto.stamp: $(VENV)/bin/python requirements/moto.lock
-	$(PYTHON) -m venv $(VENV)/moto
-	$(VENV)/moto/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/moto.lock
-	@touch $@
-
-$(VENV)/dev.stamp: $(VENV)/run.stamp $(VENV)/moto.stamp requirements/dev.lock
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
 clean:  ## remove everything that make created
-	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .servers .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -127,6 +127,10 @@ CREATE FUNCTION evertick.clock_at() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     AS $$SELECT clock_timestamp()$$;
 
+CREATE FUNCTION evertick.connection_bytes(settings text, secrets bytea) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 500 + octet_length(settings)::bigint + coalesce(octet_length(secrets), 0)$$;
+
 CREATE FUNCTION evertick.drop_archived_day(wanted date, wanted_part integer, wanted_token text) RETURNS text
     LANGUAGE plpgsql
     AS $_$
@@ -521,6 +525,18 @@ ALTER TABLE evertick.audit_log ALTER COLUMN entry_id ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE evertick.broker_connections (
+    tenant_id bigint NOT NULL,
+    name text NOT NULL,
+    created_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    updated_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    revision uuid DEFAULT gen_random_uuid() NOT NULL,
+    type text NOT NULL,
+    settings json NOT NULL,
+    secrets bytea,
+    secret_names text[] DEFAULT '{}'::text[] NOT NULL
+);
+
 CREATE TABLE evertick.clock_marks (
     is_only boolean DEFAULT true NOT NULL,
     marked_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
@@ -706,7 +722,8 @@ CREATE TABLE evertick.leases (
     worker text,
     handler text,
     started bigint[],
-    leased_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL
+    leased_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    ends_at timestamp with time zone
 );
 
 CREATE TABLE evertick.migrations (
@@ -792,7 +809,7 @@ CREATE TABLE evertick.queues (
     max_ready integer DEFAULT 250000 NOT NULL,
     rate_limit double precision,
     rate_burst integer,
-    is_dispatched boolean GENERATED ALWAYS AS ((name = 'http'::text)) STORED NOT NULL,
+    is_dispatched boolean GENERATED ALWAYS AS ((name = ANY (ARRAY['http'::text, 'kafka'::text, 'rabbitmq'::text, 'redis_stream'::text, 'nats'::text, 'sqs'::text]))) STORED NOT NULL,
     CONSTRAINT queues_max_ready_check CHECK ((max_ready >= 1)),
     CONSTRAINT queues_max_running_check CHECK ((max_running >= 0)),
     CONSTRAINT queues_rate_burst_check CHECK ((rate_burst > 0)),
@@ -1164,6 +1181,9 @@ ALTER TABLE ONLY evertick.attempts
 
 ALTER TABLE ONLY evertick.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (entry_id);
+
+ALTER TABLE ONLY evertick.broker_connections
+    ADD CONSTRAINT broker_connections_pkey PRIMARY KEY (tenant_id, name);
 
 ALTER TABLE ONLY evertick.clock_marks
     ADD CONSTRAINT clock_marks_pkey PRIMARY KEY (is_only);
@@ -1548,6 +1568,9 @@ ALTER TABLE ONLY evertick.alert_targets
 
 ALTER TABLE ONLY evertick.api_keys
     ADD CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
+
+ALTER TABLE ONLY evertick.broker_connections
+    ADD CONSTRAINT broker_connections_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
 
 ALTER TABLE ONLY evertick.event_sinks
     ADD CONSTRAINT event_sinks_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.event_streams(tenant_id) ON DELETE CASCADE;

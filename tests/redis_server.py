@@ -18,19 +18,22 @@ STOP_SECONDS = 60
 
 
 class RedisServer:
-    """A server that can be stopped and started again on its port. It keeps nothing over a stop."""
+    """A server that can be stopped and started again on its port. It keeps nothing over a stop, unless `is_durable`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, password: str | None = None, *, is_durable: bool = False) -> None:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
-            self._port = int(listener.getsockname()[1])
+            self.port = int(listener.getsockname()[1])
         self._directory = directory
         self._process: asyncio.subprocess.Process | None = None
-        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self._options = ["--requirepass", password] if password else []
+        self._options += ["--appendonly", "yes", "--appendfsync", "always"] if is_durable else []
+        self.url = f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
 
     async def start(self) -> None:
-        words = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
-        self._process = await asyncio.create_subprocess_exec(*words, "--save", "", stdout=asyncio.subprocess.DEVNULL)
+        words = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
+        words += ["--save", "", *self._options]
+        self._process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
         async with Redis.from_url(self.url) as client:
 
             async def answers() -> bool:
@@ -49,11 +52,11 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def redis_server() -> AsyncIterator[RedisServer]:
+async def redis_server(password: str | None = None, *, is_durable: bool = False) -> AsyncIterator[RedisServer]:
     if shutil.which("redis-server") is None:
         pytest.skip("NOT TESTED WITH REDIS: there is no redis-server; on Debian, apt-get install redis-server")
     with tempfile.TemporaryDirectory(prefix="evertick-redis-") as directory:
-        server = RedisServer(Path(directory))
+        server = RedisServer(Path(directory), password, is_durable=is_durable)
         await server.start()
         try:
             yield server

@@ -19,9 +19,9 @@ class Event(StateWord):
     TRIGGER = "trigger", "user", "a manual run is asked for"
     REPLAY = "replay", "user", "a new run repeats a finished one, which stays as it is"
     LEASE = "lease", "worker or dispatcher", "takes the range that the attempt lies in"
-    SUCCEED = "succeed", "worker or dispatcher", "records `success`"
-    FAIL = "fail", "worker or dispatcher", "records `failed`"
-    TIME_OUT = "time_out", "worker or dispatcher", "records `timed_out`"
+    SUCCEED = "succeed", "worker, dispatcher or consumer", "records `success`"
+    FAIL = "fail", "worker, dispatcher or consumer", "records `failed`"
+    TIME_OUT = "time_out", "worker, dispatcher or consumer; scheduler (reaper)", "records `timed_out`"
     PUT_BACK = (
         "put_back",
         "worker, dispatcher, or reaper",

@@ -10,6 +10,7 @@ from evertick.version import __version__
 if TYPE_CHECKING:
     from evertick.client import ApiError, AsyncClient, Client
     from evertick.executor.handlers.run import DoNotRetry, RetryLater, Run
+    from evertick.sdk import inbox, receive
     from evertick.sdk.app import App
     from evertick.sdk.remote import Worker
 
@@ -27,6 +28,8 @@ __all__ = [
     "Schedule",
     "Worker",
     "__version__",
+    "inbox",
+    "receive",
 ]
 
 # Loaded when first asked for: who only computes schedules needs neither a database driver nor an event loop.
@@ -40,9 +43,12 @@ _LATER = {
     "Run": "evertick.executor.handlers.run",
     "Worker": "evertick.sdk.remote",
 }
+_MODULES = {"inbox": "evertick.sdk.inbox", "receive": "evertick.sdk.receive"}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)

@@ -1,5 +1,5 @@
 """What no schema can tell schemathesis: that a poll waits on purpose, that a key is used once, how lines are sent,
-which version is the latest, which tenant is its own.
+which version is the latest, which tenant is its own, which connections there are.
 
 Nor does it look at the pattern of a header in all its phases, unless the format is one that it knows.
 """
@@ -14,7 +14,8 @@ import schemathesis
 from hypothesis import strategies
 
 from evertick.api.bodies.request_body import NDJSON
-from evertick.contract.patterns import IDEMPOTENCY_KEY, IF_MATCH
+from evertick.contract.broker_targets import BrokerType
+from evertick.contract.patterns import CONNECTION, IDEMPOTENCY_KEY, IF_MATCH
 from evertick.contract.workers import LONGEST_POLL_SECONDS
 from evertick.domain.ids import Prefix, format_id
 
@@ -30,6 +31,17 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     _use_once(case)
     _match_any(case)
     _spare_own_quota(case)
+    _name_connection(case)
+
+
+def _name_connection(case: Any) -> None:
+    """Name the connection that there is of each type, if a connection could have the name that was chosen."""
+    target = case.body.get("target") if isinstance(case.body, dict) else None
+    if not isinstance(target, dict) or target.get("type") not in set(BrokerType):
+        return
+    name = target.get("connection")
+    if isinstance(name, str) and re.fullmatch(CONNECTION, name):
+        case.body = {**case.body, "target": {**target, "connection": target["type"]}}
 
 
 def _cut_wait(case: Any) -> None:

@@ -43,6 +43,15 @@ CONTRACT = {
 }  # fmt: skip
 
 
+CONNECTIONS: dict[str, Any] = {
+    "kafka": {"bootstrap_servers": ["a.invalid"]},
+    "rabbitmq": {"host": "a.invalid", "username": "u"},
+    "redis_stream": {"host": "a.invalid"},
+    "nats": {"servers": ["a.invalid"]},
+    "sqs": {"region": "eu-central-1", "access_key_id": "k"},
+}
+
+
 async def _document(admin: Caller) -> dict[str, Any]:
     answer = await admin.get("/openapi.json")
     assert answer.headers["content-type"] == "application/json"
@@ -156,6 +165,9 @@ async def test_schemathesis_finds_nothing_in_all_its_phases(admin: Caller, tmp_p
 async def _attack(admin: Caller, tmp_path: Path, *options: str) -> None:
     """Let schemathesis try. It ends with 0 if it found neither failures nor errors."""
     await admin.create(**JOB)
+    for kind, settings in CONNECTIONS.items():  # named as the hooks expect
+        made = await admin.put(f"/connections/{kind}", json={"type": kind, "settings": settings})
+        assert made.status_code == 201, made.text
     (tmp_path / "schemathesis.toml").write_text(CONFIG.format(key=admin.key), encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         *(str(SCHEMATHESIS), "run", f"{admin.base_url}openapi.json"),

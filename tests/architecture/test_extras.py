@@ -61,7 +61,7 @@ def run(code: str, environment: Mapping[str, str] | None = None) -> subprocess.C
 def test_the_client_and_the_remote_worker_load_nothing_of_the_server() -> None:
     code = """
 import sys
-from evertick import App, AsyncClient, Client, RetryLater, Run, Schedule, Worker
+from evertick import App, AsyncClient, Client, RetryLater, Run, Schedule, Worker, inbox, receive
 import evertick.sdk.webhooks
 print(sorted({name.partition(".")[0] for name in sys.modules}))
 """

@@ -21,6 +21,8 @@ def test_the_exported_names_are_exactly_these() -> None:
         "Schedule",
         "Worker",
         "__version__",
+        "inbox",
+        "receive",
     ]
 
 

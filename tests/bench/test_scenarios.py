@@ -1,6 +1,7 @@
 """Scenarios that create or run jobs, with tiny sizes. Results are checked for plausibility, not speed."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -21,6 +22,14 @@ def test_drain_runs_everything_that_is_ready_once(postgres_server: postgres.Serv
     assert found["rate_per_second"] > 0
     assert found["with_process_start_seconds"] >= found["seconds"]
     assert {"runs": 3000, "payload_bytes": 50, "workers": 2}.items() <= found["settings"].items()
+
+
+def test_brokers_publishes_everything_that_is_ready_once(postgres_server: postgres.Server) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("NOT TESTED WITH REDIS: there is no redis-server; on Debian, apt-get install redis-server")
+    found = measured(postgres_server.embedded, "brokers", "--messages", "1000", "--payload-bytes", "50")
+    assert_all_ran_once(found, 1000)
+    assert found["rate_per_second"] > 0
 
 
 def test_hot_second_counts_from_the_instant_at_which_all_is_due(postgres_server: postgres.Server) -> None:

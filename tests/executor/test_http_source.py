@@ -15,7 +15,7 @@ from evertick.contract.workers import Heartbeat, Lease as LeaseAnswer, LeasedAtt
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import from_us
 from evertick.executor.held_leases import HeldLease, HeldLeases
-from evertick.executor.put_back import PutBacks
+from evertick.executor.leaving import Leaving
 from evertick.executor.source import RecordFailure, UnstartedAttempt
 from evertick.executor.sources.http.source import HttpSource, RemoteAttempt
 from evertick.runtime.clock import DatabaseClock
@@ -162,7 +162,7 @@ class _Idle:
 async def test_a_put_back_that_is_refused_holds_up_no_other() -> None:
     source = _Refusing()
     done: list[Any] = []
-    put_backs = PutBacks(cast("Any", source), done.append)
+    put_backs = Leaving(cast("Any", source), "put back", source.put_back, lambda each: each.attempt, done.append)
     attempts = [_attempt(name=name, lease_id=number) for number, name in enumerate(("good", "bad", "fine"))]
     for attempt in attempts:
         put_backs.add(UnstartedAttempt(attempt, "no handler"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from engine import PATIENCE_SECONDS, RETRIES, Job, Planned, add_job
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress
 from evertick.store.tenants.secrets import Seal
-from evertick.targets.http.guard import EgressPolicy
+from evertick.targets.egress.guard import EgressPolicy
 from roles.workshop import PARTITION, Workshop
 
 LOOPBACK = EgressPolicy(opened=(ip_network("127.0.0.0/8"),), allow_http=True)
@@ -88,9 +88,24 @@ class PostOffice(Workshop):
         tenant_id: int = 1,
         **target_options: Any,
     ) -> Job:
-        """A job with so many attempts, of as many runs, that stand in their lane."""
-        job = await add_job(self.connection, partition=PARTITION, retry=retry, queue="http", tenant_id=tenant_id)
+        """A job with so many webhooks, of as many runs, that stand in their lane."""
         target = {"type": "http", "url": url, "method": "POST", "headers": {"X-Team": "billing"}, **target_options}
+        options: dict[str, Any] = {"payload": payload, "timeout_seconds": timeout_seconds, "retry": retry}
+        return await self.addressed(target, **options, count=count, tenant_id=tenant_id)
+
+    async def addressed(
+        self,
+        target: Mapping[str, Any],
+        *,
+        payload: Any = None,
+        timeout_seconds: int = 60,
+        retry: str = RETRIES,
+        count: int = 1,
+        tenant_id: int = 1,
+    ) -> Job:
+        """A job with so many attempts for a target, of as many runs, that stand in their lane."""
+        queue = str(target["type"])
+        job = await add_job(self.connection, partition=PARTITION, retry=retry, queue=queue, tenant_id=tenant_id)
         await self.connection.execute(
             "UPDATE job_versions SET handler = NULL, payload = $2, timeout_seconds = $3, spec = $4 WHERE job_id = $1",
             *(job.job_id, None if payload is None else json.dumps(payload)),

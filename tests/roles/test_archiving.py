@@ -10,7 +10,7 @@ import asyncpg
 import pyarrow.parquet as pq
 import pytest
 
-from archives import BUCKET, S3Server, directory_archive, failing_archive, files_in, s3_server
+from archives import BUCKET, directory_archive, failing_archive, files_in, s3_server
 from evertick.domain import archiving as archiving_rules
 from evertick.domain.archiving import FileKind
 from evertick.domain.ids import MAX_ID, Prefix, format_id
@@ -109,9 +109,10 @@ async def test_a_day_is_in_files_when_it_is_dropped(
     assert await Archiving(pool, archive, HISTORY).archive_days() == 0
 
 
-async def test_a_day_goes_to_storage_like_s3(pool: Pool, aged: AgedTables, old_at: datetime) -> None:
+async def test_a_day_goes_to_storage_like_s3(pool: Pool, aged: AgedTables, old_at: datetime, tmp_path: Path) -> None:
     await some_day(aged, old_at)
-    async with s3_server() as server, open_archive(server.settings) as archive:
+    async with s3_server(tmp_path) as server, open_archive(server.settings) as archive:
+        await server.start()
         assert archive is not None
         assert await Archiving(pool, archive, HISTORY).archive_days() == 1
         (file,) = [file for file in await days.files_of_day(pool, old_at.date()) if file.kind == "runs"]
@@ -119,10 +120,11 @@ async def test_a_day_goes_to_storage_like_s3(pool: Pool, aged: AgedTables, old_a
         assert pq.ParquetFile(source).metadata.num_rows == 4
 
 
-async def test_while_the_storage_is_away_days_stay(pool: Pool, aged: AgedTables, old_at: datetime) -> None:
+async def test_while_the_storage_is_away_days_stay(
+    pool: Pool, aged: AgedTables, old_at: datetime, tmp_path: Path
+) -> None:
     await some_day(aged, old_at)
-    server = S3Server()
-    async with open_archive(server.settings) as archive:
+    async with s3_server(tmp_path) as server, open_archive(server.settings) as archive:
         assert archive is not None
         with pytest.raises(ArchiveUnavailable):
             await Archiving(pool, archive, HISTORY).archive_days()
@@ -131,10 +133,7 @@ async def test_while_the_storage_is_away_days_stay(pool: Pool, aged: AgedTables,
         assert await aged.count("gaps") == 1
         assert (await days.marks(pool)).error is not None
         await server.start()
-        try:
-            assert await Archiving(pool, archive, HISTORY).archive_days() == 1
-        finally:
-            await server.stop()
+        assert await Archiving(pool, archive, HISTORY).archive_days() == 1
     assert (await days.marks(pool)).error is None
 
 

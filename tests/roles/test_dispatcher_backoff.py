@@ -3,7 +3,8 @@
 import pytest
 
 from evertick.domain.breaker import TenantHost
-from evertick.targets.http.webhooks import BACKOFF_SECONDS, HostBackoff, host_of
+from evertick.targets.hosts import BACKOFF_SECONDS, HostBackoff
+from evertick.targets.http.webhooks import host_of
 
 HOST, SAME_HOST, OTHER_HOST = (
     TenantHost(1, host_of(url)) for url in ("https://a.test/x", "https://a.test/y", "https://b.test/x")

@@ -14,7 +14,7 @@ from evertick.domain.attempt import Failed, Succeeded
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import LOOPBACK, egress_of
 from evertick.store.database import Pool
-from evertick.targets.http.guard import EgressPolicy
+from evertick.targets.egress.guard import EgressPolicy
 from evertick.usecases.doctor import examine
 from roles.dispatching import SEAL, PostOffice, Receiver
 from targets.receivers import LONG, Log, attempt, delivering, serving

@@ -12,9 +12,9 @@ from aiohttp import web
 from engine import Job, until
 from evertick.domain.ids import MAX_ID, Prefix, format_id
 from evertick.store.tenants import audit
+from evertick.targets.egress.guard import EgressPolicy
+from evertick.targets.hosts import BACKED_OFF
 from evertick.targets.http.delivery import NO_SLOT, DeliverySettings
-from evertick.targets.http.guard import EgressPolicy
-from evertick.targets.http.webhooks import BACKED_OFF
 from roles.dispatching import PostOffice, Receiver, receiving
 
 

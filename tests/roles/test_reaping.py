@@ -14,7 +14,8 @@ from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.maintenance import AGE, ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.store.database import connect
-from evertick.store.engine import lanes, outcomes
+from evertick.store.engine import consumers, lanes, outcomes
+from evertick.store.engine.consumers import HandOver
 from evertick.store.engine.lanes import Leased, PutBack
 from hooked_pool import Hook, Run, hooked
 
@@ -364,3 +365,42 @@ async def test_a_free_lease_of_a_cancelled_attempt_goes(world: World) -> None:
     await outcomes.record(world.connection, "user", [ending_of(leased, "cancelled")], [])
     await Sweeping(world.state.pool).sweep([7])
     assert await world.workers() == ["w"]
+
+
+async def test_what_no_consumer_reports_is_timed_out_at_its_timeout_and_tried_again(world: World) -> None:
+    job = await add_job(world.connection)
+    [leased] = await world.leased(job, worker="dispatcher")
+    await consumers.hand_over(world.connection, "dispatcher", [HandOver(*leased.token, 1, 120)])
+    await outcomes.record(world.connection, "dispatcher", [], [leased.lease_id])
+    await world.run(timedelta(seconds=120))
+    assert await world.results() == []
+    await world.run(timedelta(seconds=5))
+    assert await world.connection.fetchval("SELECT ARRAY[result::text, worker, error] FROM outcomes") == [
+        "timed_out",
+        "1/(consumer)",
+        "no consumer has reported the outcome within the job's timeout",
+    ]
+    assert [kind for kind, _ in await timers_of(world.connection, job)] == ["tick", "retry"]
+    assert await world.workers() == []
+
+
+async def test_the_last_attempt_of_a_consumer_that_died_is_a_dead_letter(world: World) -> None:
+    job = await add_job(world.connection, retry=ONCE)
+    await world.connection.execute("UPDATE job_versions SET spec = $1", '{"target": {"completion": "reported"}}')
+    [leased] = await world.leased(job, worker="dispatcher")
+    await consumers.hand_over(world.connection, "dispatcher", [HandOver(*leased.token, 1, 3600)])
+    await consumers.claim(world.connection, 1, "1/a", [leased.token], LEASE)
+    await world.run(LEASE + timedelta(seconds=5))
+    assert await world.connection.fetchval("SELECT ARRAY[result::text, worker] FROM outcomes") == ["lost", "1/a"]
+    assert await world.connection.fetchval("SELECT count(*) FROM dead_letters") == 1
+
+
+async def test_a_clock_that_is_set_back_moves_the_end_of_a_consumers_lease_too(world: World) -> None:
+    [leased] = await world.leased(await add_job(world.connection), worker="dispatcher")
+    await consumers.hand_over(world.connection, "dispatcher", [HandOver(*leased.token, 1, 120)])
+    await world.run(timedelta(seconds=20))
+    await world.set_clock(-HOUR)
+    await world.run(timedelta(seconds=5))
+    left = "SELECT round(extract(epoch FROM {} - clock_at())) FROM leases WHERE ends_at IS NOT NULL"
+    assert await world.connection.fetchval(left.format("ends_at")) <= 120
+    assert await world.connection.fetchval(left.format("expires_at")) <= 120

@@ -126,6 +126,17 @@ async def _call_about_events(client: AsyncClient) -> None:
     await client.events.remove_stream()
 
 
+async def _call_about_connections(client: AsyncClient) -> None:
+    servers = {"servers": ["10.0.0.1"]}
+    made = await client.connections.create("orders", "nats", settings=servers, secrets={"token": "t"})
+    assert made.secrets == ("token",)
+    replaced = await client.connections.replace("orders", "nats", settings={**servers, "username": "evertick"})
+    assert (await client.connections.get("orders")) == replaced
+    assert [each.name async for each in client.connections.list(page_size=1)] == ["orders"]
+    assert not (await client.connections.test("orders")).is_usable
+    await client.connections.delete("orders")
+
+
 async def _call_as_an_admin(client: AsyncClient) -> None:
     assert (await client.preview(NOON, count=2)).description
     assert [node.is_alive for node in (await client.cluster()).nodes] == [True]
@@ -152,6 +163,7 @@ async def test_every_operation_of_the_api_has_a_call(
     await _call_about_runs(house, client, job_id, dead)
     await _call_about_targets(house, client)
     await _call_about_queues(client)
+    await _call_about_connections(client)
     await _call_about_alerts(client)
     await _call_about_events(client)
     await _call_about_replays(client, job_id)

@@ -52,8 +52,8 @@ async def plan_of(connection: asyncpg.Connection, statement: Statement) -> str:
 
 
 async def test_numbers_are_never_given_twice(connection: asyncpg.Connection) -> None:
-    now_at, first = await jobs.numbers(connection, 3)
-    _, second = await jobs.numbers(connection, 2)
+    now_at, first, _ = await jobs.numbers(connection, 1, 3)
+    _, second, _ = await jobs.numbers(connection, 1, 2)
     assert len({*first, *second}) == 5
     assert now_at <= await connection.fetchval("SELECT clock_at()")
 

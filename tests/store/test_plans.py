@@ -55,6 +55,15 @@ INDEXES = {
     },
     "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey", "ready_batches_pkey"},
     "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "ready_batches_pkey"},
+    "consumers.hand_over": {"leases_of_worker", "leases_of_attempt", "leases_pkey", "outcomes_pkey"},
+    "consumers.reportable": {
+        *("queues_pkey", "lanes_pkey", "attempts_pkey", "job_versions_pkey", "leases_of_attempt"),
+    },
+    "consumers.claim": {
+        *("queues_pkey", "lanes_pkey", "attempts_pkey", "job_versions_pkey", "outcomes_pkey", "leases_of_attempt"),
+        "leases_pkey",
+    },
+    "consumers.release": {"leases_of_attempt", "leases_pkey", "outcomes_pkey"},
     "lanes.dispatched_queues": {
         *("ready_batches_dispatched", "leases_dispatched", "queues_pkey", "tenants_pkey", "webhook_secrets_pkey"),
         "leases_free",  # while there are none

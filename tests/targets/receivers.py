@@ -12,10 +12,10 @@ from typing import Any
 from evertick.contract.target import HttpTarget
 from evertick.domain.attempt import AttemptOutcome
 from evertick.runtime.clock import VirtualClock
+from evertick.targets.egress.guard import EgressPolicy, Guard
+from evertick.targets.egress.resolution import Resolve
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
-from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.request import DeliveryRequest
-from evertick.targets.http.resolution import Resolve
 from evertick.targets.http.signing import Secret
 
 NOW = datetime(2026, 6, 8, 13, 0, 5, tzinfo=UTC)

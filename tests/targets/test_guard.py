@@ -7,9 +7,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from evertick.domain.attempt import Failed, Succeeded
+from evertick.targets.egress.guard import DestinationRefused, EgressPolicy, Guard
+from evertick.targets.egress.resolution import Resolve
 from evertick.targets.http.connections import Connections, Exchange, current
-from evertick.targets.http.guard import DestinationRefused, EgressPolicy, Guard
-from evertick.targets.http.resolution import Resolve
 from targets.receivers import LONG, LOOPBACK, OK, Log, attempt, delivering, serving
 
 OPEN = EgressPolicy(allow_http=True)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from evertick.domain.attempt import NotStarted, Succeeded
-from evertick.targets.http.resolution import MAX_PER_TENANT, Lookups, TooManyLookups
+from evertick.targets.egress.resolution import MAX_PER_TENANT, Lookups, TooManyLookups
 from targets.receivers import LONG, OK, Log, attempt, delivering, serving
 
 MINE, THEIRS = 1, 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evertick.targets.http.resolution import SystemResolver
+from evertick.targets.egress.resolution import SystemResolver
 
 
 class NameServer:

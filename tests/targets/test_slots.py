@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from evertick.targets.http.slots import Busy, Slots
+from evertick.targets.egress.slots import Busy, Slots
 
 LONG = 30.0
 

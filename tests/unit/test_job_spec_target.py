@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from evertick.contract.broker_targets import BrokerType
 from evertick.contract.job_reading import read_spec
 from evertick.contract.target import HTTP_QUEUE, HttpTarget, Target, WorkerTarget
 from evertick.domain.errors import InvalidFields
@@ -47,9 +48,10 @@ def test_a_null_in_a_target_means_the_default() -> None:
 
 
 def test_the_kind_of_target_must_be_known() -> None:
-    assert faults(url=URL) == {"/target/type": "is required: one of http, worker"}
-    assert faults(type="kafka") == {"/target/type": "must be one of http, worker"}
-    assert faults(type=["http"]) == {"/target/type": "must be one of http, worker"}
+    known = ", ".join(("http", "worker", *BrokerType))
+    assert faults(url=URL) == {"/target/type": f"is required: one of {known}"}
+    assert faults(type="pulsar") == {"/target/type": f"must be one of {known}"}
+    assert faults(type=["http"]) == {"/target/type": f"must be one of {known}"}
 
 
 def test_a_target_is_refused_for_all_its_faults() -> None:

@@ -23,6 +23,7 @@ ROUTER = _router(
     ("POST", "/things"),
     ("GET", "/things/{thing_id}"),
     ("POST", "/things/{thing_id}/stop"),
+    ("POST", "/things/{thing_id}:test"),
     ("POST", "/things:batch"),
     ("PUT", "/things/by-name/{name}"),
 )
@@ -38,6 +39,7 @@ ROUTER = _router(
         ("/things/a", "/things/{thing_id}", {"thing_id": "a"}),
         ("/things/a b", "/things/{thing_id}", {"thing_id": "a b"}),
         ("/things/a/stop", "/things/{thing_id}/stop", {"thing_id": "a"}),
+        ("/things/a:test", "/things/{thing_id}:test", {"thing_id": "a"}),
         ("/things/by-name/x", "/things/by-name/{name}", {"name": "x"}),
         ("/things/by-name/x/y", "/things/by-name/{name}", {"name": "x/y"}),
         ("/things/by-name/stop", "/things/by-name/{name}", {"name": "stop"}),
@@ -50,7 +52,20 @@ def test_a_path_leads_to_its_operation(path: str, template: str, parameters: dic
     assert found.parameters == parameters
 
 
-@pytest.mark.parametrize("path", ["", "/", "/other", "/things/a/b", "/things/a/stop/x", "/things/by-name", "/Things"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/other",
+        "/things/a/b",
+        "/things/a/stop/x",
+        "/things/by-name",
+        "/Things",
+        "/things/a:b",
+        "/things/a:test/x",
+    ],
+)
 def test_other_paths_lead_nowhere(path: str) -> None:
     assert ROUTER.match(path) is None
 

@@ -19,7 +19,19 @@ from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
 from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
-from evertick.api.routes import access, alerts, batch, engine, events, jobs, runs, schedules, targets, workers
+from evertick.api.routes import (
+    access,
+    alerts,
+    batch,
+    connections,
+    engine,
+    events,
+    jobs,
+    runs,
+    schedules,
+    targets,
+    workers,
+)
 from evertick.api.services import Services
 from evertick.metrics.catalog import HTTP_REQUESTS, HTTP_SECONDS
 
@@ -32,6 +44,7 @@ ROUTES = (
     workers.routes,
     workers.queue_routes,
     targets.routes,
+    connections.routes,
     alerts.routes,
     events.routes,
     engine.status_routes,
@@ -81,11 +94,15 @@ class _Node:
     children: dict[str, "_Node"] = field(default_factory=dict)
     parameter: str = ""
     child: "_Node | None" = None
+    verbs: dict[str, "_Node"] = field(default_factory=dict)
     operations: dict[str, Operation] = field(default_factory=dict)
 
 
 class Router:
-    """All operations, by path and method: segment by segment, a fixed segment before a parameter."""
+    """All operations, by path and method: segment by segment, a fixed segment before a parameter.
+
+    A parameter may be followed by a colon and a verb. It has no colon itself then.
+    """
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root = _Node()
@@ -102,6 +119,13 @@ class Router:
                 if node.child is None:
                     return None
                 child = node.child
+                if child.verbs and ":" in segment:
+                    segment, _, verb = segment.partition(":")  # noqa: PLW2901 - without its verb
+                    if verb not in child.verbs:
+                        return None
+                    parameters[node.parameter] = segment
+                    node = child.verbs[verb]
+                    continue
                 is_rest = node.parameter == _REST
                 parameters[node.parameter] = "/".join(segments[place:]) if is_rest else segment
                 if is_rest:
@@ -118,11 +142,11 @@ class Router:
             if not segment.startswith("{"):
                 node = node.children.setdefault(segment, _Node())
                 continue
-            name = segment.strip("{}")
+            name, _, verb = segment.strip("{").partition("}")
             assert node.parameter in {"", name}, f"{operation.path}: the parameter is {node.parameter} elsewhere"
             node.parameter = name
             node.child = node.child or _Node()
-            node = node.child
+            node = node.child if not verb else node.child.verbs.setdefault(verb.removeprefix(":"), _Node())
         assert operation.method not in node.operations, f"{operation.method} {operation.path} is declared twice"
         node.operations[operation.method] = operation
 

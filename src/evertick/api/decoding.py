@@ -1,7 +1,6 @@
 """Decodes JSON bodies and query parameters. What does not fit raises an HttpProblem that says where and why."""
 
 import functools
-import re
 from collections.abc import Hashable, Iterator
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
@@ -10,9 +9,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from evertick.api.problems import HttpProblem, Kind
-from evertick.contract.reading import faults_in
+from evertick.contract.reading import fault_of, faults_in
 from evertick.domain.errors import Fault
-from evertick.domain.job.faults import Faults, echo
+from evertick.domain.job.faults import Faults
 
 MAX_PARAMETERS = 100
 
@@ -21,11 +20,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 _LONG_BYTES = 65_536
 """In longer documents the lengths of lists are checked before their items, and 120.0 is not taken for 120."""
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
-_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _FLAGS = {"true": True, "false": False}
-_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 
 
 def decode(data: bytes) -> Any:
@@ -121,7 +116,7 @@ def _decoded(data: bytes, kind: Any) -> Any:
 
 
 def _invalid(error: msgspec.ValidationError) -> HttpProblem:
-    fault = _fault_of(error)
+    fault = fault_of(error)
     return HttpProblem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault])
 
 
@@ -183,18 +178,5 @@ def _read_parameter(name: str, texts: list[str], field: _Field, faults: Faults) 
         # Only numbers may be read from texts: other types would take a number for an instant, or `null` for nothing.
         return msgspec.convert(texts if field.is_list else texts[0], field.kind, strict=not field.is_number)
     except msgspec.ValidationError as error:
-        faults.add(f"/{name}", _fault_of(error).reason)
+        faults.add(f"/{name}", fault_of(error).reason)
         return None
-
-
-def _fault_of(error: msgspec.ValidationError) -> Fault:
-    """Where and what, from a message such as "Expected `int`, got `str` - at `$.outcomes[0].token`"."""
-    text = str(error)
-    place = _PLACE.search(text)
-    pointer = "" if place is None else "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
-    reason = _PLACE.sub("", text)
-    if unknown := _UNKNOWN.fullmatch(reason):
-        return Fault(f"{pointer}/{echo(unknown[1])}", "is not a known field")
-    if missing := _MISSING.fullmatch(reason):
-        return Fault(f"{pointer}/{missing[1]}", "is required")
-    return Fault(pointer, f"is wrong: {reason[:1].lower()}{reason[1:]}")

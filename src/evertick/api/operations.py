@@ -21,7 +21,7 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_IDS = {"job_id", "run_id", "replay_id", "key_id", "tenant_id", "host"}
+_IDS = {"job_id", "run_id", "replay_id", "key_id", "tenant_id", "host", "connection"}
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]
 Cost: TypeAlias = AdmissionRequest | Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]

@@ -14,6 +14,7 @@ from evertick.runtime.concurrency import LimitReached
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.store.errors import ArchiveUnavailable
 from evertick.usecases.errors import (
+    ConnectionInUse,
     KeyEnded,
     NameTaken,
     NoArchive,
@@ -149,7 +150,9 @@ def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901,
             return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return HttpProblem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
-        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded() | NoArchive():
+        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded():
+            return HttpProblem(Kind.WRONG_STATE, str(error))
+        case ConnectionInUse() | NoArchive():
             return HttpProblem(Kind.WRONG_STATE, str(error))
         case ArchiveUnavailable():
             logger.warning("request %s: %s", request_id, error)

@@ -31,6 +31,7 @@ from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.metrics_page import metrics_page
 from evertick.usecases.references import ReferenceCache
+from evertick.usecases.tenants.connections import ConnectionAccess
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 from evertick.usecases.tenants.tenants import shortest_of
@@ -104,6 +105,7 @@ class Services:
     lease_time: timedelta
     lifetime: timedelta
     bodies: BodyLimits
+    connections: ConnectionAccess
     unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
     metrics_key: str | None = None

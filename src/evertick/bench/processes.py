@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evertick.domain.errors import EvertickError
+from evertick.store.tenants.secrets import Seal
 
 
 class BenchFailed(EvertickError):  # noqa: N818 - says what happened
@@ -134,9 +135,12 @@ class Fleet:
         self._folder = folder
         # Settings of the user must not change what is measured.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("EVERTICK_")}
+        key = secrets.token_hex(32)
+        self.seal = Seal(key)
+        """As the processes have it."""
         own = {
             "EVERTICK_DATABASE_URL": url,
-            "EVERTICK_SECRET_KEY": secrets.token_hex(32),
+            "EVERTICK_SECRET_KEY": key,
             "EVERTICK_PORT": "0",
             "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",  # the addresses of the receivers
             "EVERTICK_EGRESS_ALLOW_HTTP": "true",

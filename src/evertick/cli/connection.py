@@ -96,12 +96,14 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]], *
         from evertick.runtime.rate_buckets import open_buckets  # noqa: PLC0415 - as above
         from evertick.store.database import Pool  # noqa: PLC0415
         from evertick.usecases.tenants.admission import TenantAdmission  # noqa: PLC0415
+        from evertick.usecases.tenants.connections import ConnectionAccess  # noqa: PLC0415
 
     async def work_on_database(tenant: "TenantContext") -> _T:
         assert isinstance(tenant.pool, Pool)
         settings = settings_of(options)
         async with open_buckets(tenant.pool, settings.redis_url) as buckets:
-            return await work(DatabaseBackend(tenant, TenantAdmission(tenant, buckets, settings.max_ready)))
+            admission = TenantAdmission(tenant, buckets, settings.max_ready)
+            return await work(DatabaseBackend(tenant, admission, ConnectionAccess(settings)))
 
     return call_database(options, options.tenant, work_on_database, uses_archive=uses_archive)
 

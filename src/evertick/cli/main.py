@@ -32,6 +32,7 @@ COMMANDS = {
     "replays": "replays:app",
     "queues": "queues:app",
     "targets": "targets:app",
+    "connections": "connections:app",
     "alerts": "alerts:app",
     "events": "events:app",
     "tenants": "tenants:app",

@@ -1,6 +1,6 @@
 """`Client` and `AsyncClient`: the whole API, by subject. Calls about jobs and runs are in `jobs`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self, TypeAlias
 
@@ -19,6 +19,7 @@ from evertick.client.transport import (
 )
 from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
 from evertick.contract.alerts import Alert, AlertTarget
+from evertick.contract.connections import BrokerConnection, ConnectionCheck
 from evertick.contract.events import Event, EventStream
 from evertick.contract.jobs import Preview
 from evertick.contract.runs import Run
@@ -30,6 +31,7 @@ KeyPage: TypeAlias = list[ApiKey]
 ChangePage: TypeAlias = list[AuditEntry]
 TargetPage: TypeAlias = list[TargetHost]
 AlertPage: TypeAlias = list[Alert]
+ConnectionPage: TypeAlias = list[BrokerConnection]
 EventPage: TypeAlias = list[Event]
 
 
@@ -99,7 +101,7 @@ class ApiKeyCalls(Calls[W]):
 
 
 class TargetCalls(Calls[W]):
-    """Hosts of HTTP targets that failed lately or have a rate limit."""
+    """Hosts of targets, and connections to brokers, that failed lately or have a rate limit."""
 
     @PagedCall
     def list(self, *, page_size: int | None = None) -> Request[TargetPage]:
@@ -118,6 +120,57 @@ class TargetCalls(Calls[W]):
     def reset(self, host: str, *, idempotency_key: str | None = None) -> Request[TargetHost]:
         """Close the circuit of a host."""
         return post(path_of("targets", host, "reset"), struct_of(TargetHost), key=idempotency_key)
+
+
+class ConnectionCalls(Calls[W]):
+    """Connections to message brokers, which targets use by name. Their secrets are never read back."""
+
+    @Call
+    def create(
+        self,
+        name: str,
+        type: str,  # noqa: A002 - the API's name
+        *,
+        settings: Mapping[str, Any],
+        secrets: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Request[BrokerConnection]:
+        """Create a connection of this type: `kafka`, `rabbitmq`, `redis_stream`, `nats` or `sqs`."""
+        body = {"name": name, "type": type, "settings": settings, "secrets": secrets}
+        return post(path_of("connections"), struct_of(BrokerConnection), body, key=idempotency_key)
+
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[ConnectionPage]:
+        """The connections, by name."""
+        return fetch(path_of("connections"), struct_of(ConnectionPage), limit=page_size)
+
+    @Call
+    def get(self, name: str) -> Request[BrokerConnection]:
+        """A connection by its name."""
+        return fetch(path_of("connections", name), struct_of(BrokerConnection))
+
+    @Call
+    def replace(
+        self,
+        name: str,
+        type: str,  # noqa: A002 - the API's name
+        *,
+        settings: Mapping[str, Any],
+        secrets: Mapping[str, str] | None = None,
+    ) -> Request[BrokerConnection]:
+        """Create a connection, or replace it. A secret that is left out stays as it is; an empty one is removed."""
+        body = {"type": type, "settings": settings, "secrets": secrets}
+        return change("PUT", path_of("connections", name), struct_of(BrokerConnection), body)
+
+    @Call
+    def test(self, name: str) -> Request[ConnectionCheck]:
+        """Let the API connect to the broker, and say what it found. No message is sent."""
+        return post(f"{path_of('connections', name)}:test", struct_of(ConnectionCheck), is_change=False)
+
+    @Call
+    def delete(self, name: str) -> Request[None]:
+        """Remove a connection that no job uses."""
+        return change("DELETE", path_of("connections", name), no_content)
 
 
 class AlertCalls(Calls[W]):
@@ -211,6 +264,7 @@ class Api(Calls[W]):
         self.workers: WorkerCalls[W] = WorkerCalls(transport)
         self.queues: QueueCalls[W] = QueueCalls(transport)
         self.targets: TargetCalls[W] = TargetCalls(transport)
+        self.connections: ConnectionCalls[W] = ConnectionCalls(transport)
         self.alerts: AlertCalls[W] = AlertCalls(transport)
         self.events: EventCalls[W] = EventCalls(transport)
         self.tenants: TenantCalls[W] = TenantCalls(transport)

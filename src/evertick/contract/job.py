@@ -28,7 +28,7 @@ from evertick.contract.annotations import (
     words,
 )
 from evertick.contract.derived import request_of
-from evertick.contract.target import Target, target_fields
+from evertick.contract.target import TARGETS, Target, target_fields
 from evertick.domain.alerts import MAX_SECONDS, TWICE_USUAL, JobRules, check_running, check_within
 from evertick.domain.gate import KEY_MAX_LENGTH, GateFields
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH, Template
@@ -79,7 +79,7 @@ class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dst_overlap: Annotated[str, words(DstOverlap)] = DstOverlap.FIRST
     start_at: StartAt | None = None
     end_at: EndAt | None = None
-    target: Annotated[Any, accepted(oneOf=[ref("HttpTarget"), ref("WorkerTarget")])]
+    target: Annotated[Any, accepted(oneOf=[ref(kind.__name__) for kind in TARGETS])]
     payload: Payload = None
     idempotency_key_template: Annotated[
         str,

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from evertick.contract.broker_targets import BrokerTarget, check_templates
 from evertick.contract.job import DEFAULT_RETRY_MAX_DELAY_SECONDS, JobSpec
 from evertick.contract.reading import read_members, run_checks
 from evertick.domain.errors import InvalidInput
@@ -47,11 +48,11 @@ def read_spec(fields: object) -> JobSpec:
 
 
 def _is_complete(spec: JobSpec) -> bool:
-    """Whether it is as it is kept, in any case: no fractions, no keys, no window, and delays in their order."""
+    """Whether it is as it is kept, in any case: no fractions, no keys, no window, no broker, delays in order."""
     delay, longest = spec.retry_delay_seconds, spec.retry_max_delay_seconds
     if type(delay) is float or type(longest) is float or type(spec.jitter_seconds) is float:
         return False
-    if spec.concurrency_key is not None or spec.ordering_key is not None:
+    if spec.concurrency_key is not None or spec.ordering_key is not None or isinstance(spec.target, BrokerTarget):
         return False
     if type(spec.misfire_grace_seconds) is float or spec.start_at is not None or spec.end_at is not None:
         return False
@@ -98,6 +99,11 @@ def _check_together(values: Mapping[str, Any], faults: Faults) -> None:
     if longest is not None and longest < (_DEFAULTS[_DELAY] if delay is None else delay):
         faults.add(f"/{_MAX_DELAY}", f"must be at least {_DELAY}")
     _check_gate(GateFields(*(values.get(name) for name in GateFields._fields)), values, faults)
+    if not faults and not _gets_payloads_from_triggers(values):
+        try:
+            check_templates(values.get("target"), values.get("payload"))
+        except InvalidInput as refused:
+            faults.add(f"/{refused.field}", refused.reason)
 
 
 def _check_gate(gate: GateFields, values: Mapping[str, Any], faults: Faults) -> None:
@@ -105,12 +111,16 @@ def _check_gate(gate: GateFields, values: Mapping[str, Any], faults: Faults) -> 
         faults.add("/ordering_key", "cannot stand beside concurrency_key: a job has one of them")
     elif gate.ordering_key is not None and gate.max_running is not None:
         faults.add("/max_running", "cannot stand beside ordering_key, which lets one run at a time be at work")
-    # What only triggers run may get its payloads from them.
-    elif gate.key and not faults and not (values.get("payload") is None and values.get("schedule") == "manual"):
+    elif gate.key and not faults and not _gets_payloads_from_triggers(values):
         try:
             render_key(*gate.key, values.get("payload"))
         except InvalidInput as refused:
             faults.add(f"/{refused.field}", refused.reason)
+
+
+def _gets_payloads_from_triggers(values: Mapping[str, Any]) -> bool:
+    """Whether only triggers run it, and give each run its payload."""
+    return values.get("payload") is None and values.get("schedule") == "manual"
 
 
 def _add_text_faults(values: Mapping[str, Any], faults: Faults) -> None:

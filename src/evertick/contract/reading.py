@@ -5,6 +5,7 @@ Mostly msgspec converts the whole in one step and `run_checks` finds nothing. Wh
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import isfinite
@@ -15,10 +16,14 @@ from msgspec import UNSET, Meta, Struct, inspect
 
 from evertick.domain.errors import Fault
 from evertick.domain.job.checks import Check
-from evertick.domain.job.faults import Faults, below, kind_of
+from evertick.domain.job.faults import Faults, below, echo, kind_of
 
 _S = TypeVar("_S", bound=Struct)
 _Instant = Annotated[datetime, Meta(tz=True)]
+_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _NO_INSTANT = "must be an instant that exists, as RFC 3339 writes it, such as 2026-06-09T13:00:00Z"
 
 
@@ -211,3 +216,16 @@ def read_instant(value: object, at: str, faults: Faults) -> datetime | None:
     except UnicodeEncodeError:
         faults.add(at, _NO_INSTANT)
     return None
+
+
+def fault_of(error: msgspec.ValidationError) -> Fault:
+    """Where and what, from a message such as "Expected `int`, got `str` - at `$.outcomes[0].token`"."""
+    text = str(error)
+    place = _PLACE.search(text)
+    pointer = "" if place is None else "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
+    reason = _PLACE.sub("", text)
+    if unknown := _UNKNOWN.fullmatch(reason):
+        return Fault(f"{pointer}/{echo(unknown[1])}", "is not a known field")
+    if missing := _MISSING.fullmatch(reason):
+        return Fault(f"{pointer}/{missing[1]}", "is required")
+    return Fault(pointer, f"is wrong: {reason[:1].lower()}{reason[1:]}")

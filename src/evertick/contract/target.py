@@ -1,20 +1,33 @@
-"""What a run of a job is delivered to: an HTTP endpoint, or a handler of the workers that lease from a queue."""
+"""What a run of a job is delivered to: an HTTP endpoint, a message broker, or a handler of the workers of a queue."""
 
 import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import asdict, fields
 
 from evertick.contract import patterns
-from evertick.contract.annotations import accepted, checked
+from evertick.contract.annotations import Schema, accepted, checked
+from evertick.contract.broker_targets import (
+    BROKER_TARGETS,
+    BrokerTarget,
+    BrokerType,
+    KafkaTarget,
+    NatsTarget,
+    RabbitmqTarget,
+    RedisStreamTarget,
+    SqsTarget,
+)
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import MAX_HEADERS, URL_MAX_LENGTH, check_headers, check_url
 
 HTTP_QUEUE = "http"
-"""Where the runs of HTTP jobs wait. Reserved: no worker target may name it."""
+DISPATCHED_QUEUES = (HTTP_QUEUE, *BrokerType)
+"""Where the runs wait that dispatchers deliver, each named like the type of their targets. No worker target may name
+them. The database knows them too: `queues.is_dispatched`.
+"""
 
 DEFAULT_QUEUE = "default"
 HANDLER_MAX_LENGTH = 255
@@ -30,8 +43,8 @@ def check_method(method: str, at: str, faults: Faults) -> None:
 
 
 def check_queue(name: str, at: str, faults: Faults) -> None:
-    if name == HTTP_QUEUE:
-        faults.add(at, f"{HTTP_QUEUE!r} is reserved for HTTP targets")
+    if name in DISPATCHED_QUEUES:
+        faults.add(at, f"{name!r} is reserved for {'HTTP' if name == HTTP_QUEUE else name} targets")
     elif not _is_queue_name(name):
         faults.add(at, "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit")
 
@@ -41,9 +54,10 @@ def check_handler(name: str, at: str, faults: Faults) -> None:
         faults.add(at, f"must be 1 to {HANDLER_MAX_LENGTH} visible characters")
 
 
+WORKER_QUEUE: Schema = {"pattern": patterns.QUEUE, "not": {"enum": list(DISPATCHED_QUEUES)}}
 Queue = Annotated[
     str,
-    Meta(extra_json_schema={"pattern": patterns.QUEUE, "not": {"const": HTTP_QUEUE}}),
+    Meta(extra_json_schema=WORKER_QUEUE),
     checked(check_queue),
 ]
 
@@ -85,20 +99,26 @@ class WorkerTarget(
         return self.queue
 
 
-Target: TypeAlias = HttpTarget | WorkerTarget
-
+Target: TypeAlias = (
+    HttpTarget | WorkerTarget | KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget
+)
+TARGETS: tuple[type[HttpTarget | WorkerTarget | BrokerTarget], ...] = (HttpTarget, WorkerTarget, *BROKER_TARGETS)
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "http": asdict(HttpTarget(url="")),
-    "worker": asdict(WorkerTarget(handler="")),
+    str(kind.__struct_config__.tag): {
+        field.name: field.default if field.default is not NODEFAULT else field.default_factory()
+        for field in fields(kind)
+        if not field.required
+    }
+    for kind in TARGETS
 }
 
 
 def target_fields(target: Target | Mapping[str, Any]) -> dict[str, Any]:
     """Every member of a target, or of one that is stored without its defaults; the circuit breaker if it is off."""
     if isinstance(target, Mapping):
-        fields = {"type": target["type"], **_DEFAULTS.get(target["type"], {}), **target}
+        found = {"type": target["type"], **_DEFAULTS.get(target["type"], {}), **target}
     else:
-        fields = {"type": target.__struct_config__.tag, **asdict(target)}
-    if fields.get("circuit_breaker"):
-        del fields["circuit_breaker"]
-    return fields
+        found = {"type": target.__struct_config__.tag, **asdict(target)}
+    if found.get("circuit_breaker"):
+        del found["circuit_breaker"]
+    return found

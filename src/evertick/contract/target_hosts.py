@@ -1,4 +1,4 @@
-"""Hosts of HTTP targets that failed lately or have a rate limit, and their circuit breakers."""
+"""Hosts of targets, and connections to brokers, that failed lately or have a rate limit; their circuit breakers."""
 
 from typing import Annotated, ClassVar
 
@@ -18,15 +18,18 @@ from evertick.contract.annotations import (
 )
 from evertick.domain.breaker import CircuitState
 
-HostName = Annotated[str, Meta(pattern=patterns.HOST, examples=["api.example.com", "10.0.0.7:8080"])]
+HostName = Annotated[str, Meta(pattern=patterns.HOST, examples=["api.example.com", "10.0.0.7:8080", "kafka:orders"])]
 
 
 class TargetHost(Struct, frozen=True, kw_only=True):
-    """A host of HTTP targets that failed lately or has a rate limit. Deliveries to it are deferred while its circuit is
-    not closed, or while its rate does not allow them.
+    """A host of targets that failed lately or has a rate limit. Deliveries to it are deferred while its circuit is not
+    closed, or while its rate does not allow them.
     """
 
-    host: Annotated[HostName, Meta(description="With its port, unless that is 443.")]
+    host: Annotated[
+        HostName,
+        Meta(description="With its port, unless that is 443. Of a broker the type and the connection: `kafka:orders`."),
+    ]
     state: Annotated[str, words(CircuitState)]
     since: Annotated[Time, Meta(description="Since when it is closed, or not.")]
     calls: Annotated[Count, Meta(description="In the last 30 to 60 seconds, or before the circuit opened.")]

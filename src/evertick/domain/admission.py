@@ -35,6 +35,7 @@ class QuotaName(StrEnum):
     API_KEYS = "api_keys"  # keys that have not ended
     QUEUES = "queues"  # queues that something refers to
     TARGET_HOSTS = "target_hosts"  # hosts that failed lately, or have a rate limit
+    CONNECTIONS = "connections"  # connections to message brokers
     COMPUTATIONS = "computations"  # schedules that wait to be computed
     BATCHES = "batches"  # large batches at work or waiting
     BODY_BYTES = "body_bytes"  # memory for bodies of requests under way

@@ -76,7 +76,8 @@ class Succeeded:
 class Failed:
     """The work is not done. `wait` is the least time until the next try, `retryable` whether one can help.
 
-    `is_target_gone`: the target said that it will never accept the job again.
+    `is_target_gone`: the target said that it will never accept the job again. `is_host_well`: whether the host works,
+    although it did not do this; None: by the code, or because there is none.
     """
 
     error: str
@@ -86,6 +87,7 @@ class Failed:
     retryable: bool = True
     wait: timedelta | None = None
     is_target_gone: bool = False
+    is_host_well: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,16 @@ class NotStarted:
     wait: timedelta | None = None
 
 
-AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A broker has accepted it, and a consumer reports its outcome: until then, or its timeout, the run stays open.
+
+    `receipt` is what the broker answered, for people: where the message is.
+    """
+
+    receipt: str | None = None
+
+
+AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted | HandedOver
 
 SUCCEEDED = Succeeded()

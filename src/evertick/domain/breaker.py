@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple, assert_never
 
-from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.states import Outcome
 
 WINDOW: Final = timedelta(seconds=30)
@@ -123,10 +123,14 @@ class Report:
 
 
 def verdict_of(outcome: AttemptOutcome | None) -> Verdict:
-    """A host fails by network errors, timeouts, 5xx and 429. Any other answer is that of a host that works."""
+    """A host fails by network errors, timeouts, 5xx and 429. Any other answer is that of a host that works. Of a broker
+    its client says whether it works.
+    """
     match outcome:
-        case Succeeded():
+        case Succeeded() | HandedOver() | Failed(is_host_well=True):
             return Verdict.ANSWERED
+        case Failed(is_host_well=False):
+            return Verdict.FAILED
         case Failed(code=None, result=Outcome.FAILED, retryable=False):
             return Verdict.UNKNOWN  # refused before it was sent
         case Failed(code=code):

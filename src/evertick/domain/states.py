@@ -41,7 +41,7 @@ class RunStatus(StateWord):
         "whatever ends the attempt",
         "an attempt ended badly; the next one waits for its time",
     )
-    SUCCESS = "success", "worker or dispatcher", "an attempt succeeded; final"
+    SUCCESS = "success", "worker, dispatcher or consumer", "an attempt succeeded; final"
     DEAD = (
         "dead",
         "whatever ends the attempt",
@@ -54,15 +54,23 @@ class OpenAttempt(StateWord):
     """The states of an attempt that has no outcome yet."""
 
     READY = "ready", "scheduler", "is in its lane, at its gate, or was put back"
-    LEASED = "leased", "worker or dispatcher", "lies in a leased range"
+    LEASED = "leased", "worker or dispatcher", "is leased, or handed over to the consumers of a broker"
 
 
 class Outcome(StateWord):
     """How an attempt ended. Exactly one is recorded: the first writer wins, later ones get `stale`."""
 
-    SUCCESS = "success", "worker or dispatcher", "the handler returned, the target accepted"
-    FAILED = "failed", "worker or dispatcher", "the handler raised, the target refused or was not reached"
-    TIMED_OUT = "timed_out", "worker or dispatcher", "the deadline passed"
+    SUCCESS = "success", "worker, dispatcher or consumer", "the handler returned, the target accepted"
+    FAILED = (
+        "failed",
+        "worker, dispatcher or consumer",
+        "the handler raised, the target refused or was not reached",
+    )
+    TIMED_OUT = (
+        "timed_out",
+        "worker, dispatcher or consumer; scheduler (reaper)",
+        "the deadline passed; no consumer reported in time",
+    )
     LOST = "lost", "scheduler (reaper)", "the lease expired without an outcome"
     CANCELLED = "cancelled", "user, or scheduler", "the user cancelled it, or policy REPLACE did"
     DEFERRED = "deferred", "worker or dispatcher", "ended before its time: the same attempt number comes again"

@@ -14,9 +14,10 @@ Steps, each a loop of its own:
 3. record: all outcomes that arrived meanwhile, in one request. What somebody has locked, or what cannot be stored, is
    tried apart and holds up nothing else.
 4. put back: what has no handler here, what its handler did not begin, and what was not started when the worker stops.
-5. heartbeat: extends the leases from a thread with its own connection, so that a handler which blocks the loop keeps
+5. hand over: what a broker has accepted and a consumer reports the outcome of. From then on it is the consumer's.
+6. heartbeat: extends the leases from a thread with its own connection, so that a handler which blocks the loop keeps
    its lease; but not for longer than that handler's timeout.
-6. watch: each second asks which of the longer attempts were ended by others (cancelled), and stops them.
+7. watch: each second asks which of the longer attempts were ended by others (cancelled), and stops them.
 
 Crash: the leases run out, the reaper records their open attempts as lost, and they are retried. Slow source: outcomes
 form larger batches, and leasing waits while too many are unrecorded. Source away: recording is tried again until it
@@ -41,7 +42,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, NotRecorded, NotStarted
+from evertick.domain.attempt import Attempt, AttemptOutcome, HandedOver, NotRecorded, NotStarted
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import SECOND_US, to_us
@@ -49,12 +50,12 @@ from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.heartbeat import HeartbeatThread
 from evertick.executor.held_leases import HeldLeases
-from evertick.executor.put_back import PutBacks
+from evertick.executor.leaving import Leaving
 from evertick.executor.recorder import Recorder
 from evertick.executor.running import STOPPED, Stop
 from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
-from evertick.metrics.catalog import CLOCK_SKEW, DEFERRALS, HELD, PUT_BACK, RUNNING, UNRECORDED
+from evertick.metrics.catalog import CLOCK_SKEW, DEFERRALS, HANDED_OVER, HELD, PUT_BACK, RUNNING, UNRECORDED
 from evertick.runtime import tracing
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.logs import run_fields
@@ -134,7 +135,10 @@ class Executor:
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
         self.recorder = Recorder(self._source, self.counters, self._monotonic, self._recorded)
-        self.put_backs = PutBacks(self._source, self._was_put_back)
+        self.put_backs = Leaving(
+            self._source, "put back", self._source.put_back, lambda unstarted: unstarted.attempt, self._has_left
+        )
+        self.hand_overs = Leaving(self._source, "hand over", self._source.hand_over, lambda each: each, self._has_left)
         self._sweep_loop = self._source.loop("sweep", self._step_sweep)
         self._watch_loop = self._source.loop("watch", self._watch)
         await self._source.open(self)
@@ -156,6 +160,7 @@ class Executor:
         self._heartbeat.start()
         self.recorder.start()
         self.put_backs.start()
+        self.hand_overs.start()
         self._sweep_loop.start()
         self._watch_loop.start()
         if self.slots:
@@ -176,7 +181,7 @@ class Executor:
         await self._briefly(self._source.stop_leasing())
         await self._let_go(grace)
         await self._finish_requests()
-        parts = (self.recorder, self.put_backs, self._sweep_loop, self._watch_loop)
+        parts = (self.recorder, self.put_backs, self.hand_overs, self._sweep_loop, self._watch_loop)
         await self._briefly(*(part.stop(STOP_SECONDS) for part in parts))
         await self._heartbeat.stop()
 
@@ -187,6 +192,7 @@ class Executor:
             leased += count
             await self.finish()
             await self.put_backs.flush()
+            await self.hand_overs.flush()
             await self.recorder.flush()
         return leased
 
@@ -214,9 +220,12 @@ class Executor:
 
     @property
     def may_lease(self) -> bool:
-        unrecorded = len(self.recorder) + len(self.put_backs)
         limit = MAX_UNRECORDED_BATCHES * self._source.max_outcomes
-        return unrecorded <= limit and not self.recorder.is_stalled and not self._execution.is_stuck
+        return self._unrecorded <= limit and not self.recorder.is_stalled and not self._execution.is_stuck
+
+    @property
+    def _unrecorded(self) -> int:
+        return len(self.recorder) + len(self.put_backs) + len(self.hand_overs)
 
     def take(self, attempts: Sequence[Attempt]) -> None:
         self.counters.leased += len(attempts)
@@ -291,7 +300,14 @@ class Executor:
         self.put_backs.add(unstarted)
         self._source.freed(self._execution.held)
 
-    def _was_put_back(self, attempt: Attempt) -> None:
+    def _hand_over(self, attempt: Attempt, outcome: HandedOver) -> None:
+        self.ended += 1
+        self.counters.count(outcome)
+        HANDED_OVER.add(1, self._role)
+        self.hand_overs.add(attempt)
+        self._source.freed(self._execution.held)
+
+    def _has_left(self, attempt: Attempt) -> None:
         """The lease that it came with has one attempt less."""
         if (done_lease := self.held_leases.end(attempt.lease_id)) is not None:
             self.recorder.release(done_lease)
@@ -301,6 +317,9 @@ class Executor:
             self._on_ended(attempt, None if ended is None else ended[1])
         if ended is not None and type(ended[1]) is NotStarted:
             self._put_back(_unstarted(attempt, ended[1]))
+            return
+        if ended is not None and type(ended[1]) is HandedOver:
+            self._hand_over(attempt, ended[1])
             return
         self.ended += 1
         done_lease = self.held_leases.end(attempt.lease_id)
@@ -315,7 +334,7 @@ class Executor:
         self._unwatch = [
             RUNNING.watch_value(lambda: self._execution.running, self._role),
             HELD.watch_value(lambda: self._execution.held, self._role),
-            UNRECORDED.watch_value(lambda: len(self.recorder) + len(self.put_backs), self._role),
+            UNRECORDED.watch_value(lambda: self._unrecorded, self._role),
             CLOCK_SKEW.watch_value(lambda: self.clock.skew_us / SECOND_US, self._role),
         ]
 
@@ -345,10 +364,10 @@ class Executor:
                 await self._source.hand_over_rest()
                 self._put_back_all(self._execution.take_waiting())
                 await self.put_backs.drain()
+                await self.hand_overs.drain()
                 await self.recorder.drain()
         except TimeoutError:
-            unrecorded = len(self.recorder) + len(self.put_backs)
-            logger.error("%d outcomes could not be recorded; their attempts will be lost", unrecorded)  # noqa: TRY400 - how it came to that was logged
+            logger.error("%d outcomes could not be recorded; their attempts will be lost", self._unrecorded)  # noqa: TRY400 - how it came to that was logged
 
     async def _briefly(self, *ends: Coroutine[Any, Any, None]) -> None:
         """Wait for these, but not for long: what has not ended by then is cancelled."""

@@ -1,7 +1,8 @@
 """The port between the executor and the place where attempts come from and their outcomes go.
 
 A source leases attempts at its own pace and hands them to its `Consumer`, the executor. The executor runs them and
-gives them back: recorded with an outcome, or put back if they were never started.
+gives them back: recorded with an outcome, handed over to the consumers of a broker, or put back if they were never
+started.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -16,6 +17,7 @@ from evertick.domain.attempt import (
     AttemptOutcome,
     Deferred,
     Failed,
+    HandedOver,
     NotRecorded,
     NotStarted,
     Succeeded,
@@ -51,6 +53,7 @@ class AttemptCounters:
     failed: int = 0
     timed_out: int = 0
     handed_back: int = 0  # put back before they were started, or stopped with the worker
+    handed_over: int = 0  # accepted by a broker: a consumer reports the outcome
     lost: int = 0  # their lease ran out here
     stale: int = 0  # of those that ended here: others had ended them before
 
@@ -71,6 +74,8 @@ class AttemptCounters:
                 self.failed += 1
             case Deferred() | NotStarted():
                 self.handed_back += 1
+            case HandedOver():
+                self.handed_over += 1
             case _:
                 assert_never(outcome)
 
@@ -182,6 +187,9 @@ class Source(Protocol):
     def failure_of(self, error: Exception) -> RecordFailure: ...
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None: ...
+
+    async def hand_over(self, attempts: Sequence[Attempt]) -> None:
+        """Leave these, which a broker has accepted, to the consumers of their messages."""
 
     async def ended_elsewhere(self, tokens: Collection[Token]) -> Collection[Token]:
         """Which of these attempts others have ended, for example a user who cancelled their run."""

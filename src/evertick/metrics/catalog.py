@@ -77,6 +77,9 @@ OUTCOMES = Counter(
 RETRIES = Counter("retries", "Attempts that are followed by a retry")
 DEAD_LETTERS_RECORDED = Counter("dead_letters_recorded", "Dead letters that this process recorded")
 PUT_BACK = Counter("put_back", "Attempts that were put back before they were started, by role", "role")
+HANDED_OVER = Counter(
+    "handed_over", "Attempts that a broker accepted and whose outcome a consumer reports, by role", "role"
+)
 DEFERRALS = Counter(
     "deferrals", "Attempts that were put back to wait: without a handler, slot, token or working host, by role", "role"
 )
@@ -92,6 +95,12 @@ WEBHOOKS = Counter(
     known=[(each,) for each in WEBHOOK_CLASSES],
 )
 EVENTS_SENT = Counter("events_sent", "Events that were sent to sinks, by result: accepted or failed", "result")
+BROKER_MESSAGES = Counter(
+    "broker_messages",
+    "Messages that were published to brokers, by type and result: acknowledged, timeout, failed",
+    "type",
+    "result",
+)
 HOST_EVENTS = Counter(
     "target_host_events",
     "What circuit breakers and rate limits of target hosts did",

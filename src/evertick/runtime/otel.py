@@ -34,7 +34,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -166,6 +166,8 @@ class RunTracer:
                 span.set_attribute("http.response.status_code", outcome.code)
         elif isinstance(outcome, Succeeded) and outcome.code is not None:
             span.set_attribute("http.response.status_code", outcome.code)
+        elif isinstance(outcome, HandedOver) and outcome.receipt is not None:
+            span.set_attribute("evertick.receipt", outcome.receipt)
         span.end(finished_us * _NS)
 
     @_harmless
@@ -250,5 +252,7 @@ def _word(outcome: AttemptOutcome | None) -> str:
             return Outcome.DEFERRED.value
         case NotStarted():
             return "put_back"
+        case HandedOver():
+            return "handed_over"
         case _:
             assert_never(outcome)

@@ -304,6 +304,14 @@ def on_egress(words: str) -> Diagnosis:
     return Diagnosis("webhooks", Level.OK, f"by the settings here, {words}")
 
 
+def on_brokers(used: Sequence[str], missing: Sequence[str]) -> Diagnosis:
+    """`used`: the types of the tenants' connections; `missing`: why some of them cannot be used here."""
+    if not missing:
+        return Diagnosis("brokers", Level.OK, f"clients for {', '.join(used)} are installed" if used else "none in use")
+    todo = "install them where dispatchers run; a dispatcher without a client leaves its messages to others"
+    return Diagnosis("brokers", Level.WARNING, "; ".join(missing), todo)
+
+
 def on_dead_tuples(tuples: DeadTuples) -> Diagnosis:
     what = f"{tuples.dead:,} dead beside {tuples.live:,} live rows in timers"
     if tuples.dead < max(MANY_DEAD_TUPLES, tuples.live):

@@ -18,7 +18,8 @@ from evertick.store.location import DatabaseAddress, replica_of
 from evertick.store.maintenance import diagnostics, ledgers
 from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
-from evertick.store.tenants import events, tenants
+from evertick.store.tenants import broker_connections, events, tenants
+from evertick.targets.brokers.publishers import missing_client
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis
 from evertick.usecases.engine_status import replica_lag
@@ -79,6 +80,8 @@ async def _examine(
     yield diagnosis.on_events(await events.lag(pool))
     # As a process that runs all roles with these settings would have it.
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
+    used = await broker_connections.types_in_use(pool)
+    yield diagnosis.on_brokers(used, [str(each) for each in map(missing_client, used) if each is not None])
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
 
 

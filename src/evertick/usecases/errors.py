@@ -9,7 +9,9 @@ EvertickError
 │   ├── KeyNotFound       no such API key of the tenant
 │   ├── AlertTargetNotFound  the tenant has no alert target
 │   ├── TargetHostNotFound  no target host of this name failed lately
+│   ├── ConnectionNotFound  no such connection of the tenant
 │   └── TenantNotFound    no such tenant, or none that the caller may see
+├── ConnectionInUse       jobs use the connection
 ├── NoArchive             archived runs were asked for, and there is no archive
 ├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
@@ -77,6 +79,12 @@ class TargetHostNotFound(ResourceNotFound):
     kind = "failing target host"
 
 
+class ConnectionNotFound(ResourceNotFound):
+    """There is no such connection to a broker."""
+
+    kind = "connection"
+
+
 class AlertTargetNotFound(ResourceNotFound):
     """The tenant has no alert target."""
 
@@ -105,6 +113,13 @@ class QueueNotFound(ResourceNotFound):
     """There is no such queue."""
 
     kind = "queue"
+
+
+class ConnectionInUse(EvertickError):  # noqa: N818
+    """Jobs use the connection, so it cannot be removed or become one of another type."""
+
+    def __init__(self, name: str, jobs: str) -> None:
+        super().__init__(f"connection {name!r} is in use: {jobs} jobs name it; give them another one, or delete them")
 
 
 class NoArchive(EvertickError):  # noqa: N818

@@ -15,8 +15,12 @@ from evertick.domain.ids import Prefix, format_id
 
 GUARDED = [operation for operation in operations() if operation.role is not None]
 WITH_IDS = [
-    operation for operation in GUARDED if {"job_id", "run_id", "key_id", "tenant_id"} & set(operation.parameters)
+    operation
+    for operation in GUARDED
+    if {"job_id", "run_id", "key_id", "tenant_id", "connection"} & set(operation.parameters)
+    and operation.name != "put_connection"  # which creates one of its own
 ]
+CONNECTION = {"type": "nats", "settings": {"servers": ["nats.example.invalid"]}}
 
 BODIES: dict[str, Any] = {
     "create_job": JOB,
@@ -24,6 +28,8 @@ BODIES: dict[str, Any] = {
     "put_job": JOB,
     "put_queue": {"max_running": 5},
     "put_target": {"rate_limit": 5},
+    "create_connection": {"name": "orders", **CONNECTION},
+    "put_connection": CONNECTION,
     "put_alert_target": {"url": "https://hooks.example.invalid/alerts"},
     "create_jobs": [JOB],
     "preview_schedule": {"schedule": "@daily"},
@@ -42,6 +48,7 @@ NOBODYS = {
     "queue": "billing",
     "worker_id": "w",
     "host": "api.example.com",
+    "connection": "orders",
 }
 
 
@@ -98,6 +105,7 @@ async def victims(callers: Callers, scheduler: object) -> dict[str, str]:
         return bool((await owner.get("/dead-letters")).json())
 
     await until(is_dead)
+    assert (await owner.post("/connections", json={"name": "theirs", **CONNECTION})).status_code == 201
     replay = await owner.post("/dead-letters:replay", json={"background": True})
     return {
         "job_id": attempt["job_id"],
@@ -105,6 +113,7 @@ async def victims(callers: Callers, scheduler: object) -> dict[str, str]:
         "replay_id": replay.json()["replay_id"],
         "key_id": key["key_id"],
         "tenant_id": key["tenant_id"],
+        "connection": "theirs",
         "owner": str(owner.key),
     }
 
@@ -114,7 +123,7 @@ async def test_another_tenants_ids_look_as_if_they_did_not_exist_on_every_route(
 ) -> None:
     stranger = await callers.make("admin", await callers.tenant())
     statuses = {operation.name: await _call(stranger, operation, {**NOBODYS, **victims}) for operation in WITH_IDS}
-    assert len(statuses) >= 17
+    assert len(statuses) >= 20
     assert {name: status for name, status in statuses.items() if status != 404} == {}
     owner = callers.of(victims["owner"])
     assert (await owner.get(f"/jobs/{victims['job_id']}")).json()["spec_version"] == 1
@@ -125,7 +134,7 @@ async def test_another_tenants_ids_look_as_if_they_did_not_exist_on_every_route(
 async def test_lists_hold_nothing_of_another_tenant(callers: Callers, victims: dict[str, str]) -> None:
     tenant_id = await callers.tenant()
     stranger = await callers.make("admin", tenant_id)
-    for path in ("/jobs", "/runs", "/dead-letters", "/replays", "/alerts"):
+    for path in ("/jobs", "/runs", "/dead-letters", "/replays", "/alerts", "/connections"):
         assert (await stranger.get(path)).json() == []
     assert [tenant["tenant_id"] for tenant in (await stranger.get("/tenants")).json()] == [
         format_id(Prefix.TENANT, tenant_id)

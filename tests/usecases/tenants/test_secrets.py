@@ -14,6 +14,8 @@ from evertick.config import ConfigInvalid, Settings, read_settings
 from evertick.domain.access import KeyRole
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import Pool
+from evertick.store.tenants import broker_connections
+from evertick.store.tenants.broker_connections import ConnectionKey, Content
 from evertick.store.tenants.secrets import CannotUnseal, NoKey, Seal, keys_in
 from evertick.targets.http.signing import Secret
 from evertick.usecases.context import TenantContext
@@ -186,11 +188,16 @@ async def test_after_a_reseal_the_old_key_may_go(
 ) -> None:
     monkeypatch.setattr(secrets, "RESEAL_BATCH", 2)
     before = [await secrets.show(tenant, BOTH) for tenant in tenants]
+    key = ConnectionKey(tenants[0].tenant_id, "orders")
+    content = Content("nats", '{"servers": ["nats.example.invalid"]}', {"token": "correct horse"})
+    assert await broker_connections.add(pool, key, content, OLD_SEAL)
     seen = Seen()
     done = await secrets.reseal(pool, BOTH, seen)
-    assert done == secrets.Resealed(5, NEW_SEAL.key_ids[0], OLD_SEAL.key_ids)
+    assert done == secrets.Resealed(5, 1, NEW_SEAL.key_ids[0], OLD_SEAL.key_ids)
     assert seen.words == [(2, 5), (4, 5), (5, 5)]
     assert [await secrets.show(tenant, NEW_SEAL) for tenant in tenants] == before
+    (resealed,) = (await broker_connections.find(pool, [key])).values()
+    assert resealed.open(NEW_SEAL) == content.secrets
     assert (await secrets.reseal(pool, BOTH, seen)).tenants == 0
 
 

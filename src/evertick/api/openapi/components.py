@@ -11,13 +11,14 @@ from evertick.api.bodies.request_body import NDJSON
 from evertick.contract import patterns
 from evertick.contract.access import AuditEntry
 from evertick.contract.annotations import ACCEPTED, Schema, ref
+from evertick.contract.connections import REQUESTS
 from evertick.contract.derived import request_of
 from evertick.contract.events import EVENT_STREAM, ChangedJob, FinishedRun, LostEvents, StreamedGap
 from evertick.contract.job import EXAMPLE_JOB, Job, JobPatch, JobReplacement, JobRequest
 from evertick.contract.jobs import Verdict
 from evertick.contract.runs import Gap, Run
 from evertick.contract.server import InputError, Problem
-from evertick.contract.target import HttpTarget, WorkerTarget
+from evertick.contract.target import TARGETS
 
 REFS = "#/components/schemas/{name}"
 _STORABLE = {"type": "string", "pattern": patterns.STORABLE}
@@ -25,8 +26,8 @@ _NAMED: tuple[Any, ...] = (
     JobRequest,
     JobReplacement,
     JobPatch,
-    request_of("HttpTarget", HttpTarget, "A request to `url` whose body is the payload."),
-    request_of("WorkerTarget", WorkerTarget, "A handler of the workers that lease from a queue."),
+    *REQUESTS.values(),
+    *(request_of(kind.__name__, kind, kind.__doc__ or "") for kind in TARGETS),
     Job,
     Run,
     Gap,
@@ -41,6 +42,7 @@ _NAMED: tuple[Any, ...] = (
 )
 """Structs that operations refer to by name, or that other schemas do."""
 
+_CONNECTION: Schema = {"oneOf": [ref(kind.__name__) for kind in REQUESTS.values()]}
 _WITHOUT_STRUCT: dict[str, Schema] = {
     "Timezone": {"type": "string", "enum": sorted(tzdb.names()), "description": "An IANA name."},
     "Payload": {
@@ -52,6 +54,8 @@ _WITHOUT_STRUCT: dict[str, Schema] = {
             {"type": "object", "propertyNames": _STORABLE, "additionalProperties": ref("Payload")},
         ],
     },
+    "ConnectionRequest": {**_CONNECTION, "required": ["name"], "properties": {"name": {"type": "string"}}},
+    "ConnectionReplacement": {**_CONNECTION, "properties": {"name": {"type": "null"}}},  # or the one in the path
     "RunsAndGaps": {"type": "array", "items": {"anyOf": [ref("Run"), ref("Gap")]}},
     # Each item gets a verdict, so no item makes the whole invalid.
     "Batch": {

@@ -12,7 +12,7 @@ from evertick.api.operations import BodySpec, HandlerMode, Operation, ResponseSp
 from evertick.api.problems import MEDIA_TYPE, Kind
 from evertick.contract import patterns
 from evertick.contract.annotations import Schema, ref
-from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.target import WORKER_QUEUE
 from evertick.domain.tracing import TRACEPARENT
 from evertick.usecases.idempotency import KEY_MAX_LENGTH
 from evertick.version import __version__
@@ -31,9 +31,10 @@ _PATH = {
     "queue": _text(patterns.QUEUE),
     "worker_id": _text(patterns.WORKER_ID),
     "host": _text(patterns.HOST),
+    "connection": _text(patterns.CONNECTION),
     "name": _text(patterns.NAME, maxLength=255),
 }
-_PULLED_QUEUE = _text(patterns.QUEUE, **{"not": {"const": HTTP_QUEUE}})
+_PULLED_QUEUE = {"type": "string", **WORKER_QUEUE}
 _REQUEST_HEADERS: dict[str, tuple[str, Schema]] = {
     IF_MATCH: (
         "An `ETag`: only that version is acted on; otherwise the answer is 412.",

@@ -1,4 +1,4 @@
-"""Hosts of HTTP targets: those that failed lately, with their circuit breakers, and those with a rate limit."""
+"""Hosts of targets: those that failed lately, with their circuit breakers, and those with a rate limit."""
 
 from evertick.api.messages import AuthenticatedRequest, Response, ok, page
 from evertick.api.operations import ResponseSpec, Routes
@@ -12,7 +12,7 @@ routes = Routes("Targets")
 
 @routes.operation("GET", "/targets", KeyRole.VIEWER, ResponseSpec(list[TargetHost], "The hosts, by name."))
 async def list_targets(request: AuthenticatedRequest, query: TargetHostsQuery) -> Response:
-    """List the hosts of HTTP targets that failed lately or have a rate limit.
+    """List the hosts and connections of targets that failed lately or have a rate limit.
 
     A host without a limit is forgotten a day after its last failure. One that never fails is not in the list.
     """

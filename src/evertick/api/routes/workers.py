@@ -176,6 +176,9 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
 
     A worker may name the tokens of all that it holds: only these are kept, and those that it has lost are among those
     to stop. Without a word about it, all of its leases are kept, even one whose answer never arrived.
+
+    A consumer of a broker's messages, of a job with `completion: reported`, names the tokens of its messages. With its
+    first heartbeat it holds them, until the run's timeout at most; if its heartbeats end, they are lost to it.
     """
     stopped = await pull_workers.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
     return ok(Heartbeat(tuple(stopped)))
@@ -191,7 +194,8 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
 async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
     """Record how attempts ended.
 
-    The first outcome of an attempt counts, whichever worker reports it.
+    The first outcome of an attempt counts, whichever worker reports it. Of a job with `completion: reported`, the
+    consumer of its messages reports it, with the token of the message; heartbeats are optional for it.
     """
     services = request.services
     return ok(

@@ -32,6 +32,7 @@ from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
 from evertick.store.location import DatabaseAddress, replica_of
+from evertick.usecases.tenants.connections import ConnectionAccess
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
@@ -169,6 +170,7 @@ class ApiServer:
             lease_time=settings.lease_time,
             lifetime=settings.heartbeat_timeout,
             bodies=self._bodies,
+            connections=ConnectionAccess(settings),
             is_metrics_open=_is_metrics_open(settings),
             metrics_key=settings.metrics_key,
             archive=await self._stack.enter_async_context(open_archive(settings)),

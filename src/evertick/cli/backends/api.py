@@ -8,6 +8,7 @@ from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunL
 from evertick.client import AsyncClient, NotFound
 from evertick.contract.alerts import Alert, AlertStatus, AlertTarget
 from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.contract.connections import BrokerConnection, ConnectionCheck
 from evertick.contract.events import Event, EventStream
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
@@ -136,6 +137,22 @@ class ApiBackend:
 
     async def reset_target(self, host: str) -> TargetHost:
         return await self._client.targets.reset(host)
+
+    async def list_connections(self, limit: int) -> Listing[BrokerConnection]:
+        return await _listing(limit, self._client.connections.list(page_size=_page(limit)))
+
+    async def get_connection(self, name: str) -> BrokerConnection:
+        return await self._client.connections.get(name)
+
+    async def add_connection(self, name: str, fields: Mapping[str, Any], *, replaces: bool) -> BrokerConnection:
+        calls = self._client.connections
+        return await (calls.replace(name, **fields) if replaces else calls.create(name, **fields))
+
+    async def test_connection(self, name: str) -> ConnectionCheck:
+        return await self._client.connections.test(name)
+
+    async def remove_connection(self, name: str) -> None:
+        await self._client.connections.delete(name)
 
     async def list_alerts(self, status: AlertStatus | None, limit: int) -> Listing[Alert]:
         return await _listing(limit, self._client.alerts.list(status=status, page_size=_page(limit)))

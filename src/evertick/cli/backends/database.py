@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.contract.alerts import Alert, AlertStatus, AlertTarget, AlertTargetRequest
 from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.contract.connections import BrokerConnection, ConnectionCheck
 from evertick.contract.events import Event, EventStream, EventStreamRequest
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
@@ -26,8 +27,9 @@ from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, replays, requests
-from evertick.usecases.tenants import alerts, events, queues, target_hosts
+from evertick.usecases.tenants import alerts, connections, events, queues, target_hosts
 from evertick.usecases.tenants.admission import TenantAdmission
+from evertick.usecases.tenants.connections import ConnectionAccess
 
 _Item = TypeVar("_Item")
 
@@ -35,9 +37,10 @@ _Item = TypeVar("_Item")
 class DatabaseBackend:
     """Each operation is one use case. Those that submit something are admitted as in the API."""
 
-    def __init__(self, tenant: TenantContext, admission: TenantAdmission) -> None:
+    def __init__(self, tenant: TenantContext, admission: TenantAdmission, access: ConnectionAccess) -> None:
         self._tenant = tenant
         self._admission = admission
+        self._access = access
 
     async def add_job(self, fields: Mapping[str, Any]) -> Job:
         async with self._admission.of(costs.of_creation(fields)) as entry:
@@ -172,6 +175,30 @@ class DatabaseBackend:
             found = await target_hosts.reset_host(unit, host)
             await audit.record(unit, ACTOR, "reset_target", found.host)
             return found
+
+    async def list_connections(self, limit: int) -> Listing[BrokerConnection]:
+        return await read_pages(partial(connections.list_connections, self._tenant), limit)
+
+    async def get_connection(self, name: str) -> BrokerConnection:
+        return await connections.get(self._tenant, name)
+
+    async def add_connection(self, name: str, fields: Mapping[str, Any], *, replaces: bool) -> BrokerConnection:
+        given, seal = {"name": name, **fields}, self._access.seal
+        async with self._admission.of(costs.OF_CHANGE), unit_of_work(self._tenant) as unit:
+            if replaces:
+                added, _ = await connections.put(unit, name, given, seal)
+            else:
+                added = await connections.create(unit, given, seal)
+            await audit.record(unit, ACTOR, "put_connection" if replaces else "create_connection", name)
+            return added
+
+    async def test_connection(self, name: str) -> ConnectionCheck:
+        return await self._access.check(self._tenant, await connections.row_of(self._tenant, name))
+
+    async def remove_connection(self, name: str) -> None:
+        async with unit_of_work(self._tenant) as unit:
+            await connections.remove(unit, name)
+            await audit.record(unit, ACTOR, "delete_connection", name)
 
     async def list_alerts(self, status: AlertStatus | None, limit: int) -> Listing[Alert]:
         return await read_pages(partial(alerts.list_alerts, self._tenant, status=status), limit)

@@ -15,6 +15,7 @@ from rich.table import Table
 from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound, measure
 from evertick.bench.scenarios import (
     age,
+    brokers,
     drain,
     flood,
     floor,
@@ -42,6 +43,7 @@ _SCENARIOS = (
     lag,
     register,
     webhooks,
+    brokers,
     tenants,
     overload,
     flood,

@@ -97,9 +97,17 @@ def _print_progress(done: int, total: int) -> None:
 
 def _print_resealed(done: Resealed, *, as_json: bool) -> None:
     if as_json:
-        print_json({"tenants": done.tenants, "key_id": done.key_id, "unneeded_key_ids": done.unneeded_key_ids})
+        print_json(
+            {
+                "tenants": done.tenants,
+                "connections": done.connections,
+                "key_id": done.key_id,
+                "unneeded_key_ids": done.unneeded_key_ids,
+            }
+        )
         return
-    typer.echo(f"Re-encrypted the secrets of {counted(done.tenants, 'tenant')}; all use the key {done.key_id}.")
+    owners = f"{counted(done.tenants, 'tenant')} and {counted(done.connections, 'connection')}"
+    typer.echo(f"Re-encrypted the secrets of {owners}; all use the key {done.key_id}.")
     if done.unneeded_key_ids:
         others = ", ".join(done.unneeded_key_ids)
         typer.echo(f"Once that key is the first of every process, remove these: {others}.")

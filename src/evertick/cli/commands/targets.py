@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="List, limit and reset target hosts
 @app.command("list")
 @connection_options
 def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
-    """List the hosts of HTTP targets that failed lately or have a limit. Nothing goes to one that is not closed.
+    """List the hosts and connections that failed lately or have a limit. Nothing goes to one that is not closed.
 
     [bold]Example[/bold]
 
@@ -35,7 +35,9 @@ def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
 @connection_options
 def edit(
     connection: ConnectionOptions,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="A host, with its port unless that is 443.")],
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="A host, with its port unless that is 443; or type:connection.")
+    ],
     *,
     rate_limit: Annotated[str, limit_option("--rate-limit", "How many deliveries per second, from all dispatchers.")],
     rate_burst: Annotated[str | None, limit_option("--rate-burst", "How many at once after a pause.")] = None,

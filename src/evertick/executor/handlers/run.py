@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, NotStarted, Succeeded
+from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.errors import EvertickError
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.job.checks import UNSTORABLE
@@ -153,6 +153,8 @@ def _result(outcome: AttemptOutcome) -> Outcome:
             return outcome.result
         case Deferred() | NotStarted():
             return Outcome.DEFERRED
+        case HandedOver():
+            raise AssertionError("what was handed over has no outcome yet")
         case _:
             assert_never(outcome)
 

@@ -1,7 +1,8 @@
-"""The dispatcher: leases the ready attempts of HTTP jobs, delivers them, records what their targets answered.
+"""The dispatcher: leases the ready attempts of jobs for HTTP and brokers, delivers them, records what their targets
+answered.
 
-Duty: each attempt is sent once, signed, within its job's timeout and its tenant's maximum, and its outcome recorded
-soon after; or it is put back. (Once more only where a kept connection broke before an answer: see
+Duty: each attempt is sent once, within its job's timeout and its tenant's maximum, webhooks signed, and its outcome
+recorded soon after; or it is put back. (Once more only where a kept connection broke before an answer: see
 `targets.http.delivery`.)
 
 It is an executor on the database source whose handlers are targets; leasing, heartbeats, recording and stopping are the
@@ -14,8 +15,8 @@ the slots that a tenant has for it, and many such hosts the tenant's share of th
 leaves no outcome and counts as no try.
 
 Steps, beside the executor's:
-1. each second: look for new tenants, rotated secrets and changed limits, and whether webhooks may still go to this
-   machine; a tenant's first secret is made here.
+1. each second: look for new tenants, rotated secrets, changed connections and limits, and whether deliveries may still
+   go to this machine; a tenant's first secret is made here.
 2. lease: from each tenant as much as it has room for; one that has all the slots it may have is not asked.
 3. deliver: tenants take turns for slots. What is leased and gets no slot for a moment is put back, to be leased by a
    dispatcher that has one.
@@ -38,16 +39,22 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
+import msgspec
+
+from evertick.contract.broker_targets import BrokerType
+from evertick.contract.target import HTTP_QUEUE
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
 from evertick.domain.states import Outcome
 from evertick.executor.executor import GRACE, Executor
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
-from evertick.metrics.catalog import WEBHOOKS
+from evertick.metrics.catalog import BROKER_MESSAGES, WEBHOOKS
 from evertick.roles.dispatcher.circuits import Circuits
+from evertick.roles.dispatcher.connections import DispatchedConnections
 from evertick.roles.dispatcher.event_sinks import EventSinks
 from evertick.roles.dispatcher.host_rates import HostRates
 from evertick.roles.dispatcher.pausing import Pausing
@@ -61,9 +68,12 @@ from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
 from evertick.store.location import DatabaseAddress
 from evertick.store.tenants.secrets import Seal
+from evertick.targets.brokers.publishers import Publishers
+from evertick.targets.brokers.target import BrokerDelivery
+from evertick.targets.egress.guard import EgressPolicy, Guard
+from evertick.targets.egress.resolution import Resolve, SystemResolver
+from evertick.targets.hosts import Hosts
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
-from evertick.targets.http.guard import EgressPolicy, Guard
-from evertick.targets.http.resolution import Resolve, SystemResolver
 from evertick.targets.http.webhooks import WebhookTarget
 
 logger = logging.getLogger("evertick.dispatcher")
@@ -76,18 +86,46 @@ HOST_WAIT_SECONDS = 2.0
 BACKSTOP_SECONDS = 30
 """A target ends an attempt at its timeout itself. If it does not, it is stopped so much later."""
 NO_HANDLER = ""
-"""The handler of attempts of HTTP jobs that were put back."""
+"""The handler of attempts that dispatchers put back."""
+
+
+class Target(Protocol):
+    """Where attempts of one type, or of several, are delivered."""
+
+    async def deliver(self, attempt: Attempt) -> AttemptOutcome: ...
+
+    async def close(self) -> None: ...
+
+
+class _TypedTarget(msgspec.Struct):
+    type: str = HTTP_QUEUE
+
+
+class _TypedSpec(msgspec.Struct):
+    target: _TypedTarget
+
+
+_specs = msgspec.json.Decoder(_TypedSpec)
+
+
+@lru_cache(maxsize=4096)
+def type_in(spec: str) -> str:
+    """The type of a job's target."""
+    try:
+        return _specs.decode(spec).target.type
+    except msgspec.DecodeError:  # and ValidationError, which is one
+        return HTTP_QUEUE  # which says that it cannot be read
 
 
 class TargetHandler:
-    """Delivers any attempt to a target. It is the only handler of a dispatcher, whatever an attempt names."""
+    """Delivers each attempt to the target of its type. The only handler of a dispatcher, whatever attempts name."""
 
     is_async = True
     names = (NO_HANDLER,)
-    target: WebhookTarget
 
     def __init__(self, timeout_max: Callable[[int], int]) -> None:
         self._timeout_max = timeout_max
+        self.targets: dict[str, Target] = {}
 
     def find(self, name: str | None) -> "TargetHandler":  # noqa: ARG002 - one for all
         return self
@@ -96,13 +134,23 @@ class TargetHandler:
         return {True}
 
     def call(self, attempt: Attempt, started_at: datetime) -> Any:  # noqa: ARG002 - a delivery has its own times
-        return self.target.deliver(attempt)
+        kind = type_in(attempt.spec or "")
+        target = self.targets.get(kind)
+        return _unknown(kind) if target is None else target.deliver(attempt)
+
+    async def close(self) -> None:
+        for target in set(self.targets.values()):
+            await target.close()
 
     def outcome_of(self, value: AttemptOutcome) -> AttemptOutcome:
         return value
 
     def deadline_seconds(self, attempt: Attempt) -> float:
         return min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id)) + BACKSTOP_SECONDS
+
+
+async def _unknown(kind: str) -> AttemptOutcome:
+    return NotStarted(f"deferred: this dispatcher knows no targets of type {kind}")
 
 
 class Dispatcher:
@@ -122,6 +170,7 @@ class Dispatcher:
         clock: Clock | None = None,
     ) -> None:
         self._url = url
+        self._seal = seal
         self._egress_for = egress
         self._egress: Egress | None = None
         self._resolve = resolve
@@ -163,9 +212,20 @@ class Dispatcher:
         self._delivery = HttpDelivery(guard, self._clock, self._settings, self.keyring.sharing)
         self.circuits = Circuits(self._source.pool, self._clock)
         self.host_rates = HostRates(self._source.pool, self._source.rate_slices)
-        self._handler.target = WebhookTarget(
-            self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, self.circuits, self.host_rates
+        hosts = Hosts(self.circuits, self.host_rates)
+        webhooks = WebhookTarget(self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, hosts)
+        self.connections = DispatchedConnections(self._source.pool, self._seal)
+        self.publishers = Publishers.guarded(guard, most=2 * self.slots.total)
+        wait, source = self._settings.host_wait_seconds, self._settings.source
+        brokers = BrokerDelivery(
+            self.connections,
+            self.publishers,
+            self.keyring.timeout_max,
+            hosts,
+            slot_wait_seconds=wait,
+            source=source,
         )
+        self._handler.targets = {HTTP_QUEUE: webhooks, **dict.fromkeys(BrokerType, brokers)}
         self.pausing = Pausing(self._source.pool)
         # A pool of their own: leasing must not wait for the events of tenants.
         self._events_pool = await open_pool(
@@ -186,7 +246,7 @@ class Dispatcher:
         await self.pausing.stop()
         await self.event_sinks.stop()
         await self._events_pool.close()
-        await self._handler.target.close()
+        await self._handler.close()
         await self.executor.close()
 
     async def start(self) -> None:
@@ -213,6 +273,8 @@ class Dispatcher:
     async def _step(self) -> float:
         self._delivery_counts.turn()
         await self._queues.refresh_tenants(self._source.pool, time.monotonic())
+        await self.connections.refresh()
+        await self.publishers.close_unused()
         return LOOK_SECONDS
 
     async def _look(self, pool: Pool) -> None:
@@ -224,19 +286,28 @@ class Dispatcher:
             logger.info("%s", egress.words)
             self._egress = egress
             self._delivery.permit(egress.policy)
+            self.publishers.renew()
 
     def _ended(self, attempt: Attempt, outcome: AttemptOutcome | None) -> None:
         self.waiting.queue.leave(attempt)
         if isinstance(outcome, Failed | NotStarted):
             logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error, extra=run_fields(attempt))
+        if isinstance(outcome, HandedOver):
+            logger.debug("%s was handed over: %s", attempt.name, outcome.receipt, extra=run_fields(attempt))
+            self._delivery_counts.count(attempt.tenant_id)
         if isinstance(outcome, Succeeded | Failed):
             self._delivery_counts.count(attempt.tenant_id)
-            WEBHOOKS.add(1, _class_of(outcome))
+            _count(type_in(attempt.spec or ""), outcome)
         if isinstance(outcome, Failed) and outcome.is_target_gone:
             self.pausing.add(attempt)
 
 
-def _class_of(outcome: Succeeded | Failed) -> str:
-    if outcome.code is not None:
-        return f"{outcome.code // 100}xx"
-    return "timeout" if isinstance(outcome, Failed) and outcome.result is Outcome.TIMED_OUT else "failed"
+def _count(kind: str, outcome: Succeeded | Failed) -> None:
+    if isinstance(outcome, Failed):
+        result = "timeout" if outcome.result is Outcome.TIMED_OUT else "failed"
+    else:
+        result = "acknowledged"
+    if kind != HTTP_QUEUE:
+        BROKER_MESSAGES.add(1, kind, result)
+    else:
+        WEBHOOKS.add(1, result if outcome.code is None else f"{outcome.code // 100}xx")

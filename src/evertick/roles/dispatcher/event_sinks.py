@@ -25,7 +25,7 @@ import msgspec
 
 from evertick.contract.events import Event, Sink, WebhookSink
 from evertick.contract.target import HttpTarget
-from evertick.domain.attempt import AttemptOutcome, Succeeded
+from evertick.domain.attempt import AttemptOutcome, HandedOver, Succeeded
 from evertick.domain.events import wait_seconds
 from evertick.metrics.catalog import EVENTS_SENT
 from evertick.roles.dispatcher.tenants import Keyring
@@ -185,6 +185,6 @@ def _batches(found: Sequence[Event]) -> Iterator[Batch]:
 
 
 def _error_of(outcome: AttemptOutcome | str) -> str | None:
-    if isinstance(outcome, Succeeded):
+    if isinstance(outcome, Succeeded | HandedOver):
         return None
     return outcome if isinstance(outcome, str) else outcome.error

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from evertick.config import Settings, is_loopback
 from evertick.store.server.embedded import default_data_dir
 from evertick.store.tenants.secrets import Seal, keys_in
-from evertick.targets.http.guard import EgressPolicy
+from evertick.targets.egress.guard import EgressPolicy
 
 logger = logging.getLogger("evertick")
 

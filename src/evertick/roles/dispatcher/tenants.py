@@ -43,8 +43,8 @@ PAGE = 5_000
 class Keyring:
     """What the deliveries of tenants are signed with, and the limits that they keep.
 
-    `tenants`: how many there are. `queues`: of those that have HTTP jobs, as listed last; what a wake-up says of newer
-    ones is found by the next look for work.
+    `tenants`: how many there are. `queues`: of those that have jobs for dispatchers, as listed last; what a wake-up
+    says of newer ones is found by the next look for work.
     """
 
     def __init__(self, seal: Seal) -> None:
@@ -70,7 +70,7 @@ class Keyring:
     async def learn_all(self, connection: Connection) -> None:
         """Read the secrets of all tenants once, so that a missing key is noticed at the start."""
         await self.list_queues(connection)
-        tenant_ids = list(self.queues.values())
+        tenant_ids = sorted(set(self.queues.values()))
         for first in range(0, len(tenant_ids), PAGE):
             await self.learn(connection, tenant_ids[first : first + PAGE])
 
@@ -94,7 +94,7 @@ class Keyring:
 
     def sharing(self) -> TenantCounts:
         """Among how many tenants slots are shared, in equal parts."""
-        served = len(self.queues)
+        served = len(self._weights)
         return TenantCounts(served, max(self.tenants - served, 0))
 
     def weighted_sharing(self) -> TenantCounts:
@@ -154,6 +154,7 @@ class TenantQueues:
         self._look = look
         self._looked = self._listed = -math.inf
         self.with_work: dict[int, int] = {}  # from queue to tenant
+        self._names: dict[int, str] = {}
         self._after = 0
 
     async def refresh(self, pool: Pool, now: float) -> None:
@@ -185,18 +186,21 @@ class TenantQueues:
         await self._keyring.learn_from(pool, found)
         unreadable = self._keyring.unreadable
         self.with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
+        self._names |= {queue.queue_id: queue.name for queue in found}
         self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
         self.rates = {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
         self.ids |= self.with_work.keys()
 
     def rooms(self, size: int, held: int) -> dict[int, int]:
-        """Of each tenant, to have half of what it does in a second, or else each free slot.
+        """Of each tenant, to have half of what it does in a second, or else each free slot; equal parts of it from
+        each of its queues that have work.
 
         It may have waiting here what it does until the next lease has come, by what it did last; but only while little
         waits in all. While other tenants have work it is less: they wait while a large lease is under way.
         """
         may_wait = size - self._slots.total if held <= size else 0
         divisor = SHARED_DIVISOR if len({*self.with_work.values(), *self._queue.tenants()}) > 1 else 1
+        queues = Counter(self.with_work.values())
         rooms = {}
         for queue_id, tenant_id in self.with_work.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
@@ -205,11 +209,11 @@ class TenantQueues:
             tenant_size = most + min(did, may_wait)
             room = tenant_size - here if here <= tenant_size // 2 else most - here
             if room > 0:
-                rooms[queue_id] = room
+                rooms[queue_id] = -(-room // queues[tenant_id])
         return rooms
 
     def can_start(self) -> int:
         return self._slots.free
 
-    def name_of(self, queue_id: int) -> str:  # noqa: ARG002 - all have this one
-        return HTTP_QUEUE
+    def name_of(self, queue_id: int) -> str:
+        return self._names.get(queue_id, HTTP_QUEUE)

@@ -94,7 +94,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """One connection for the lock, one for work, for alerts and for events each; two for replays, and two to archive."""
+    """One connection for the lock, one for work, for alerts and for events each; two for replays, two to archive."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 

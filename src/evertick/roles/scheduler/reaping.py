@@ -2,7 +2,8 @@
 
 1. Look at the database's clock: after an outage or a step of it workers get time to extend leases (`LeaseGrace`).
 2. Take over leases that have run out, see what is open in them, and end it. An attempt whose loss would end its run
-   unless it was started, and that was not, is put back instead. What another session has locked is tried again.
+   unless it was started, and that was not, is put back instead. What a consumer had for its run's timeout is
+   `timed_out`. What another session has locked is tried again.
 3. Once in a while let leases that the clock, set back, left too far ahead run from now on, and look for attempts that
    no lease covers (`Sweeping`).
 """
@@ -36,6 +37,7 @@ REBASED_AT_ONCE = 5_000
 """Unless the clock was seen to step, the next part follows with the next look."""
 STEP_SECONDS = 1.0
 """A larger difference between the database's clock and the monotonic one, between two looks, is a step."""
+UNREPORTED = "no consumer has reported the outcome within the job's timeout"
 SILENCE_SECONDS = 5.0
 """The longest time between two looks, on a busy machine; longer where the grace is longer."""
 
@@ -134,16 +136,17 @@ class Reaping:
         for each in found:
             if each.lane_id is None:
                 continue
-            then = next_step(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt))
+            result = Outcome.TIMED_OUT if each.is_past_end else Outcome.LOST
+            then = next_step(each.retry, each.job_id, each.fire_at, Ended(result, each.attempt))
             # Its loss would end its run although it was never started; its job is still there.
             if isinstance(then, GiveUp) and not each.is_marked and each.handler is not None:
                 unstarted.append(each)
             else:
-                endings.append(self._ending(each, then))
+                endings.append(self._ending(each, result, then))
         await self._put_back(worker, unstarted)
         await self._record(worker, endings, list({each.lease_id for each in found}))
 
-    def _ending(self, lost: LostAttempt, then: NextStep) -> Ending:
+    def _ending(self, lost: LostAttempt, result: Outcome, then: NextStep) -> Ending:
         assert lost.lane_id is not None
         return Ending(
             lost.lane_id,
@@ -152,10 +155,10 @@ class Reaping:
             lost.fire_at,
             lost.spec_version,
             lost.reason,
-            Outcome.LOST.value,
+            result.value,
             started_at=None,
             finished_at=now_of(self._state.clock),
-            error="the lease ran out: its worker was lost",
+            error=UNREPORTED if lost.is_past_end else "the lease ran out: its worker was lost",
             then=then,
             is_listed=lost.is_listed,
         )

@@ -93,6 +93,7 @@ class QueueWithWork(NamedTuple):
 
     queue_id: int
     tenant_id: int
+    name: str
     weight: int
     http_timeout_max_seconds: int
     is_capped: bool

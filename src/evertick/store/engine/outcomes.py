@@ -60,7 +60,8 @@ class Ending(NamedTuple):
 class LostAttempt(NamedTuple):
     """An open attempt in a lease that ran out; for a lease without any, `lane_id` and all after `deferrals` are None.
 
-    `is_marked`: its start was noted. `handler`: '' for HTTP, None if its job is gone.
+    `is_marked`: its start was noted. `handler`: '' for HTTP, None if its job is gone. `is_past_end`: its consumer
+    had all the time that its run may take.
     """
 
     lease_id: int
@@ -77,6 +78,7 @@ class LostAttempt(NamedTuple):
     retry: str
     handler: str | None
     is_listed: bool
+    is_past_end: bool
 
 
 class _RecordedRow(NamedTuple):
@@ -96,6 +98,7 @@ class _TakenLease(NamedTuple):
     worker: str
     started: list[int] | None
     deferrals: int
+    is_past_end: bool
 
 
 class _OpenAttempt(NamedTuple):
@@ -236,4 +239,10 @@ async def reap(  # noqa: PLR0913 - which leases, for which node, how many
 
 def _lost(lease: _TakenLease, attempt: _OpenAttempt) -> LostAttempt:
     is_marked = attempt.seq in (lease.started or ())
-    return LostAttempt(worker=lease.worker, is_marked=is_marked, deferrals=lease.deferrals, **attempt._asdict())
+    return LostAttempt(
+        worker=lease.worker,
+        is_marked=is_marked,
+        deferrals=lease.deferrals,
+        is_past_end=lease.is_past_end,
+        **attempt._asdict(),
+    )

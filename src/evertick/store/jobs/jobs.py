@@ -143,10 +143,16 @@ class JobsPage(NamedTuple):
 
 
 class JobNumbers(NamedTuple):
-    """The database's time, and numbers for new jobs."""
+    """The database's time, numbers for new jobs, and the connections that they may name."""
 
     now_at: datetime
     numbers: list[int]
+    connections: list[str]
+
+    @property
+    def connection_types(self) -> dict[str, str]:
+        """The types of the tenant's connections, by name."""
+        return {name: kind for kind, _, name in (text.partition(" ") for text in self.connections)}
 
 
 class _Created(NamedTuple):
@@ -171,8 +177,8 @@ _HAS_PAYLOAD = _SQL["has_payload"].values(bool)
 _EDIT = _SQL["edit"].rows(ReferenceIds)
 
 
-async def numbers(connection: Connection, count: int) -> JobNumbers:
-    return await _NUMBERS.one(connection, count=count)
+async def numbers(connection: Connection, tenant_id: int, count: int) -> JobNumbers:
+    return await _NUMBERS.one(connection, tenant_id=tenant_id, count=count)
 
 
 def lane_keys(jobs: Iterable[NewJob]) -> set[LaneKey]:

@@ -4,9 +4,11 @@
 -- transaction that it waited for has committed.
 
 -- name: numbers
--- Numbers for new jobs, and the database's time.
+-- Numbers for new jobs, the database's time, and what jobs may name: the tenant's connections, each as its type, a
+-- space and its name. Index: broker_connections_pkey.
 SELECT clock_at() AS now_at,
-       ARRAY(SELECT nextval('job_numbers') FROM generate_series(1, :count::integer)) AS numbers;
+       ARRAY(SELECT nextval('job_numbers') FROM generate_series(1, :count::integer)) AS numbers,
+       ARRAY(SELECT type || ' ' || name FROM broker_connections WHERE tenant_id = :tenant_id::bigint) AS connections;
 
 -- name: create
 -- New jobs, each with its first version, its timer, and the ticks that the clocks will jump over before the first one;

@@ -118,12 +118,12 @@ found AS MATERIALIZED (
      UNION
     (SELECT queue_id FROM put_back WHERE expires_at <= clock_at() LIMIT :most::integer)
 )
-SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_seconds,
+SELECT queue.queue_id, queue.tenant_id, queue.name, tenant.weight, tenant.http_timeout_max_seconds,
        least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, queue.rate_limit, queue.rate_burst,
        secret.current, secret.previous, secret.rotated_at
   FROM (SELECT queue_id FROM found ORDER BY queue_id LIMIT :most::integer) AS first
  CROSS JOIN LATERAL (
-           SELECT queue_id, tenant_id, max_running, rate_limit, rate_burst
+           SELECT queue_id, tenant_id, name, max_running, rate_limit, rate_burst
              FROM queues
             WHERE queues.queue_id = first.queue_id::integer
             LIMIT 1
@@ -560,7 +560,7 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
 
 -- name: extend
 -- A heartbeat: extends a worker's leases; null: all of them. Index: leases_of_worker. One that ran out is extended too:
--- while the row is the worker's, no other worker has its attempts.
+-- while the row is the worker's, no other worker has its attempts. A consumer's is extended up to its end.
 -- One that it does not name was granted in an answer that got lost: no worker runs its attempts, and it has to run out.
 WITH held AS MATERIALIZED (
     SELECT lease_id
@@ -570,7 +570,8 @@ WITH held AS MATERIALIZED (
        FOR UPDATE
 )
 UPDATE leases lease
-   SET expires_at = clock_at() + :lease_seconds::float * interval '1 second', lease_seconds = :lease_seconds::float
+   SET expires_at = least(clock_at() + :lease_seconds::float * interval '1 second', lease.ends_at),
+       lease_seconds = :lease_seconds::float
   FROM held
  WHERE lease.lease_id = held.lease_id
 RETURNING lease.lease_id;

@@ -136,7 +136,8 @@ ahead AS MATERIALIZED (
 ),
 moved AS (
     UPDATE leases lease
-       SET expires_at = clock.now_at + lease.lease_seconds * interval '1 second'
+       SET expires_at = clock.now_at + lease.lease_seconds * interval '1 second',
+           ends_at = lease.ends_at - (lease.expires_at - clock.now_at - lease.lease_seconds * interval '1 second')
       FROM clock
      WHERE lease.lease_id = ANY(ARRAY(SELECT lease_id FROM ahead))
  RETURNING lease.lease_id

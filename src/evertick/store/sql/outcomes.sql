@@ -179,7 +179,7 @@ WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
 stale AS (
-    SELECT lease.lease_id, lease.worker
+    SELECT lease.lease_id, lease.worker, lease.expires_at
       FROM clock
       JOIN leases lease
         ON lease.partition = ANY(:partitions::smallint[]) AND lease.worker IS NOT NULL
@@ -193,7 +193,8 @@ UPDATE leases lease
        lease_seconds = :lease_seconds::float
   FROM stale, clock
  WHERE lease.lease_id = stale.lease_id
-RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.worker, lease.started, lease.deferrals;
+RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.worker, lease.started, lease.deferrals,
+          coalesce(stale.expires_at >= lease.ends_at, false) AS is_past_end;
 
 -- name: open_in
 -- Which attempts are open in leases that were taken over, with what decides on their retries; a lease with nothing open

@@ -62,8 +62,8 @@ SELECT outcome.lane_id, outcome.seq
  WHERE lease.worker = :worker::text AND outcome.result = 'cancelled';
 
 -- name: lost
--- Those of some attempts that a worker believes to run, and does not hold, or not any more. Indexes: leases_of_worker,
--- leases_of_attempt.
+-- Those of some attempts that a worker believes to run, and does not hold, or not any more. A consumer does not hold what
+-- has an outcome, or is past its end. Indexes: leases_of_worker, leases_of_attempt, outcomes_pkey.
 SELECT given.lane_id, given.seq
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
  WHERE (SELECT true
@@ -74,7 +74,12 @@ SELECT given.lane_id, given.seq
     OR (SELECT true
           FROM leases own
          WHERE own.lane_id = given.lane_id AND own.first_seq BETWEEN given.seq AND given.seq
-           AND own.first_seq = own.last_seq AND own.worker IS DISTINCT FROM :worker::text
+           AND own.first_seq = own.last_seq
+           AND (own.worker IS DISTINCT FROM :worker::text
+                OR own.ends_at <= clock_at()
+                OR own.ends_at IS NOT NULL
+                   AND (SELECT true FROM outcomes
+                         WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1))
          LIMIT 1);
 
 -- name: extend_all
@@ -84,7 +89,7 @@ WITH held AS MATERIALIZED (
     SELECT lease_id FROM leases WHERE worker = :worker::text ORDER BY lease_id FOR UPDATE
 )
 UPDATE leases lease
-   SET expires_at = greatest(
+   SET expires_at = least(lease.ends_at, greatest(
            least(lease.expires_at, clock_at() + :lease_seconds::float * interval '1 second'),
            least(clock_at(),
                  lease.leased_at
@@ -99,7 +104,7 @@ UPDATE leases lease
                                     ) AS version
                               WHERE attempt.lane_id = lease.lane_id
                                 AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq), 0) * interval '1 second')
-           + :lease_seconds::float * interval '1 second'),
+           + :lease_seconds::float * interval '1 second')),
        lease_seconds = :lease_seconds::float
   FROM held
  WHERE lease.lease_id = held.lease_id;

@@ -53,6 +53,11 @@ SELECT :job_id::bigint AS job_id, fire_at,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
                 CASE WHEN outcome.seq IS NULL THEN
+                    (SELECT own.worker FROM leases own
+                      WHERE own.lane_id = attempted.lane_id
+                        AND own.first_seq BETWEEN attempted.seq AND attempted.seq AND own.first_seq = own.last_seq)
+                END,
+                CASE WHEN outcome.seq IS NULL THEN
                     (SELECT lease.worker
                        FROM leases lease
                       WHERE lease.lane_id = attempted.lane_id
@@ -122,6 +127,11 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
        END AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
+                CASE WHEN outcome.result IS NULL THEN
+                    (SELECT own.worker FROM leases own
+                      WHERE own.lane_id = latest.lane_id AND own.first_seq BETWEEN latest.seq AND latest.seq
+                        AND own.first_seq = own.last_seq)
+                END,
                 CASE WHEN outcome.result IS NULL THEN
                     (SELECT lease.worker
                        FROM leases lease

@@ -29,6 +29,7 @@ _ID_BYTES = 4
 _NONCE_BYTES = 12
 WEBHOOK_SECRETS = b"evertick webhook secrets"
 ANSWERS = b"evertick answers"
+CONNECTIONS = b"evertick broker connections"
 _KEY_IDS = b"evertick key ids"
 
 
@@ -44,11 +45,15 @@ class Seal:
     """Seals for one tenant at a time: what is copied into another tenant's row cannot be read there."""
 
     def __init__(self, keys: str | Sequence[str], purpose: bytes = WEBHOOK_SECRETS) -> None:
-        given = (keys,) if isinstance(keys, str) else keys
+        self._keys = given = (keys,) if isinstance(keys, str) else tuple(keys)
         self._ciphers = {_derive(key, _KEY_IDS, _ID_BYTES): AESGCM(_derive(key, purpose, 32)) for key in given}
         self._first = next(iter(self._ciphers))
         self.stamp = _FORM + self._first
         """The beginning of everything that the first key has sealed."""
+
+    def to(self, purpose: bytes) -> "Seal":
+        """The seal by the same keys for another purpose: neither opens what the other has sealed."""
+        return Seal(self._keys, purpose)
 
     @property
     def key_ids(self) -> tuple[str, ...]:

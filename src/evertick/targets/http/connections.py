@@ -13,7 +13,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from evertick.targets.http.guard import Guard
+from evertick.targets.egress.guard import Guard
 
 LINE_BYTES = 4096
 MAX_HEADERS = 64

@@ -28,12 +28,13 @@ from evertick.domain.fairness import TenantCounts
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of
+from evertick.targets.egress.guard import Destination, DestinationRefused, EgressPolicy, Guard
+from evertick.targets.egress.resolution import MAX_PER_TENANT, TooManyLookups
+from evertick.targets.egress.slots import Busy, Slots, one_tenant
+from evertick.targets.events import SOURCE
 from evertick.targets.http.connections import Connections, Disconnected, Exchange, send
-from evertick.targets.http.guard import Destination, DestinationRefused, EgressPolicy, Guard
-from evertick.targets.http.request import SOURCE, Sendable
-from evertick.targets.http.resolution import MAX_PER_TENANT, TooManyLookups
+from evertick.targets.http.request import Sendable
 from evertick.targets.http.response import EXCERPT_BYTES, FAILURES, TargetResponse, failure_of, outcome_of, timed_out
-from evertick.targets.http.slots import Busy, Slots, one_tenant
 
 READ_BYTES = 65_536
 """No more of a body is read; a longer one costs its sender the connection."""

@@ -11,12 +11,11 @@ from urllib.parse import quote
 from evertick.contract.events import BATCH_MEDIA_TYPE
 from evertick.contract.target import HttpTarget
 from evertick.domain.schedule.instants import utc_text
+from evertick.targets.events import EVENT_TYPE, SOURCE
 from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
 from evertick.version import __version__
 
 USER_AGENT = f"Evertick/{__version__}"
-EVENT_TYPE = "evertick.run.fired"
-SOURCE = "/evertick"
 REMEMBERED = 4096
 _OURS = {"content-type", "accept-encoding"}
 

@@ -13,7 +13,7 @@ import aiohttp
 from evertick.domain.attempt import Failed, Succeeded
 from evertick.domain.retry import parse_retry_after
 from evertick.domain.states import Outcome
-from evertick.targets.http.guard import DestinationRefused
+from evertick.targets.egress.guard import DestinationRefused
 
 EXCERPT_BYTES = 1024
 FAILURES = (aiohttp.ClientError, OSError, DestinationRefused)

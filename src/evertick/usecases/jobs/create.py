@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
+from evertick.contract.broker_targets import check_connection
 from evertick.contract.job import Job, JobSpec, JobStatus, timing_of
 from evertick.domain.ids import Prefix, format_id, job_id_of, partition_for
 from evertick.domain.job.definition import Definition, define
@@ -17,7 +18,7 @@ from evertick.domain.misfire import TickGap, swallowed
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.text import is_costly
 from evertick.store.jobs import jobs
-from evertick.store.jobs.jobs import NewJob, NumbersTaken, lane_keys
+from evertick.store.jobs.jobs import JobNumbers, NewJob, NumbersTaken, lane_keys
 from evertick.store.statements import Connection
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import NameTaken
@@ -41,10 +42,11 @@ class Draft(NamedTuple):
 class Drafter:
     """Drafts new jobs of one tenant at one instant; those with the same schedule and policies are defined once."""
 
-    def __init__(self, tenant: TenantContext, now_at: datetime) -> None:
+    def __init__(self, tenant: TenantContext, drawn: JobNumbers) -> None:
         self._tenant = tenant
-        self._now_at = now_at
+        self._now_at = now_at = drawn.now_at
         self._now_us = to_us(now_at)
+        self._connections = drawn.connection_types
         self._shared: dict[Timing, tuple[Definition, tuple[TickGap, ...]]] = {}
 
     def read(self, job: object) -> JobSpec:
@@ -52,7 +54,10 @@ class Drafter:
         return as_spec(job, self._tenant.default_jitter_seconds)
 
     def draft(self, spec: JobSpec, number: int) -> Draft:
-        """Draft a job; InvalidFields says why its schedule cannot be used. Costly ones in the background thread."""
+        """Draft a job; InvalidFields says why its schedule or its target cannot be used. Costly ones in the background
+        thread.
+        """
+        check_connection(spec.target, self._connections)
         job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number))
         return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
 
@@ -97,8 +102,8 @@ async def _create(tenant: TenantContext, spec: JobSpec) -> Job:
 
 
 async def _draft(tenant: TenantContext, spec: JobSpec) -> tuple[datetime, Draft]:
-    now_at, (number,) = await jobs.numbers(tenant.pool, 1)
-    drafter = Drafter(tenant, now_at)
+    drawn = await jobs.numbers(tenant.pool, tenant.tenant_id, 1)
+    now_at, (number,), drafter = drawn.now_at, drawn.numbers, Drafter(tenant, drawn)
     if not is_costly(spec.schedule):
         return now_at, drafter.draft(spec, number)
     return await compute_outside(tenant.tenant_id, _key(spec), lambda: Computed((now_at, drafter.draft(spec, number))))

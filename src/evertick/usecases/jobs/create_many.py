@@ -47,8 +47,8 @@ class DraftedBatch(NamedTuple):
 
 async def draft_batch(tenant: TenantContext, batch: Sequence[object]) -> DraftedBatch:
     """Number a batch, and draft the costly jobs. For callers that open a transaction around `create_many`."""
-    now_at, numbers = await jobs.numbers(tenant.pool, len(batch))
-    drafter = Drafter(tenant, now_at)
+    drawn = await jobs.numbers(tenant.pool, tenant.tenant_id, len(batch))
+    now_at, numbers, drafter = drawn.now_at, drawn.numbers, Drafter(tenant, drawn)
     costly = [index for index, job in enumerate(batch) if is_costly(_schedule_of(job))]
     steps = _draft_each(drafter, [(index, batch[index], numbers[index]) for index in costly])
     drafted = await background.run_steps(tenant.tenant_id, steps) if costly else {}

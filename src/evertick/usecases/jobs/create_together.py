@@ -71,8 +71,9 @@ async def _create(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> l
 
 
 async def _draft(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> list[_Drafted]:
-    now_at, numbers = await jobs.numbers(tenant.pool, len(requests))
-    drafter, slices = Drafter(tenant, now_at), Slices()
+    drawn = await jobs.numbers(tenant.pool, tenant.tenant_id, len(requests))
+    now_at, numbers = drawn.now_at, drawn.numbers
+    drafter, slices = Drafter(tenant, drawn), Slices()
     drafts: dict[int, Draft | InvalidFields] = {}
     costly = [index for index, each in enumerate(requests) if is_costly(each.spec.schedule)]
     if costly:

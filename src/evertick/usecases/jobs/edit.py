@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from evertick.contract.broker_targets import BrokerTarget, check_connection
 from evertick.contract.job import Job, JobSpec, timing_of
 from evertick.contract.job_reading import patched, read_spec
 from evertick.domain.errors import Fault, InvalidFields
@@ -20,6 +21,7 @@ from evertick.domain.schedule.text import is_costly
 from evertick.store.database import Session
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import EditRefusal, LockedJob, NewJob, ReferenceIds, TickTimer, lane_keys
+from evertick.store.tenants import broker_connections
 from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
@@ -144,6 +146,8 @@ async def _replace(connection: Session, tenant: TenantContext, job: LockedJob, s
 
 
 async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> None:
+    if isinstance(spec.target, BrokerTarget):
+        check_connection(spec.target, await broker_connections.types(connection, tenant.tenant_id))
     change = await _change(tenant, job, spec)
     row = job_row(tenant.tenant_id, job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evertick.contract import patterns
-from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.target import DISPATCHED_QUEUES
 from evertick.contract.workers import OutcomeReport, Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
@@ -26,7 +26,7 @@ from evertick.runtime import run_views
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store.database import Pool, Session
-from evertick.store.engine import lanes, outcomes, pulls
+from evertick.store.engine import consumers, lanes, outcomes, pulls
 from evertick.store.engine.lanes import Leased, PutBack, queue_of
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.pulls import HeldAttempt, QueueAccess
@@ -59,8 +59,8 @@ def check_queue(queue: str) -> None:
     """Refuse what names no queue that a worker may pull from."""
     if not _QUEUE.fullmatch(queue):
         raise InvalidInput("queue", "is no name of a queue")
-    if queue == HTTP_QUEUE:
-        raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
+    if queue in DISPATCHED_QUEUES:
+        raise InvalidInput("queue", f"{queue!r} is for {queue} targets, which Evertick delivers itself")
 
 
 async def queue_access(tenant: TenantContext, queue: str, key_id: str) -> QueueAccess:
@@ -225,9 +225,10 @@ async def heartbeat(
 ) -> list[str]:
     """Extend a worker's leases; returns the tokens of attempts that it should stop.
 
-    Those were cancelled, or are among the given ones and not the worker's any more. With tokens, only their leases are
-    extended: a lease that the worker does not know of, because an answer was lost, must run out. None: all leases are
-    extended, for no longer than their attempts may take.
+    Those were cancelled, or are among the given ones and not the worker's any more. What a consumer got from a broker
+    is its own from its first heartbeat on, until the run's timeout. With tokens, only their leases are extended: a
+    lease that the worker does not know of, because an answer was lost, must run out. None: all leases are extended, for
+    no longer than their attempts may take.
     """
     worker = _name(tenant, worker_id)
     holds = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens or ())]
@@ -237,7 +238,10 @@ async def heartbeat(
         await lanes.extend(tenant.pool, worker, lease_time, lease_ids)
     stopped = set(await pulls.cancelled(tenant.pool, worker))
     if holds:
-        stopped |= set(await pulls.lost(tenant.pool, worker, holds))
+        lost = set(await pulls.lost(tenant.pool, worker, holds))
+        if lost:
+            lost -= await consumers.claim(tenant.pool, tenant.tenant_id, worker, sorted(lost), lease_time)
+        stopped |= lost
     return [format_token(*token) for token in sorted(stopped)]
 
 
@@ -248,7 +252,8 @@ async def record(
     made_room: Callable[[Collection[int]], None],
     left: Callable[[Collection[int]], None],
 ) -> Recorded:
-    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it.
+    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it, or, if it was
+    published to a broker and its outcome is to be reported, from any consumer while none holds it.
 
     `made_room` gets the queues with a cap of which more may run now, `left` the gates that runs have left.
     """
@@ -259,11 +264,15 @@ async def record(
         if first.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
             repeated.append(each.token)
     held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(first))
+    if others := [token for token in first if token not in held]:
+        held |= await consumers.reportable(tenant.pool, tenant.tenant_id, worker, others)
     now_at = await lanes.clock(tenant.pool) if held else NEVER
     endings = [_ending(held[token], report, now_at) for token, report in first.items() if token in held]
     stale = await _record(tenant, worker_id, endings, left)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
+    if reported := [token for token in others if token in held]:
+        await consumers.release(tenant.pool, reported)
     if capped := {lanes.queue_of(each.lane_id) for each in held.values() if each.is_capped}:
         made_room(capped)
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:

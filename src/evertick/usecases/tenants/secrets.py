@@ -10,6 +10,7 @@ from evertick.store.tenants import secrets
 from evertick.store.tenants.secrets import Seal, Sealed
 from evertick.targets.http.signing import Secret
 from evertick.usecases.context import TenantContext
+from evertick.usecases.tenants import connections
 
 RESEAL_BATCH = 200
 
@@ -53,15 +54,16 @@ async def drop_previous(tenant: TenantContext, seal: Seal) -> Secrets:
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """What a reseal did: for how many tenants, with which key, and which keys open nothing any more."""
+    """What a reseal did: for how many tenants and connections, with which key, and which keys open nothing any more."""
 
     tenants: int
+    connections: int
     key_id: str
     unneeded_key_ids: tuple[str, ...]
 
 
 async def reseal(pool: Pool | Session, seal: Seal, progress: Callable[[int, int], None]) -> Resealed:
-    """Seal the secrets of all tenants with the first key.
+    """Seal the secrets of all tenants, and of their connections, with the first key.
 
     `progress` is called with how many are done, of how many. A rotation at the same time wins: what has changed between
     read and write is read again, until nothing is left that another key has sealed.
@@ -74,7 +76,7 @@ async def reseal(pool: Pool | Session, seal: Seal, progress: Callable[[int, int]
             after = found[-1].tenant_id
             progress(done, total)
     key_id, *others = seal.key_ids
-    return Resealed(done, key_id, tuple(others))
+    return Resealed(done, await connections.reseal(pool, seal, RESEAL_BATCH), key_id, tuple(others))
 
 
 def _opened(sealed: Sealed, seal: Seal) -> Secrets:

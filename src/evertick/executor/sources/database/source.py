@@ -19,6 +19,7 @@ from evertick.domain.attempt import (
     AttemptOutcome,
     Deferred,
     Failed,
+    HandedOver,
     NotRecorded,
     NotStarted,
     Succeeded,
@@ -50,7 +51,8 @@ from evertick.store.database import (
     reason_of,
     was_conflict,
 )
-from evertick.store.engine import lanes, outcomes
+from evertick.store.engine import consumers, lanes, outcomes
+from evertick.store.engine.consumers import HandOver
 from evertick.store.engine.lanes import Leased, PutBack, queue_of
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.wakeups import READY
@@ -227,6 +229,10 @@ class DatabaseSource:
         if at_once := {queue_of(each.attempt.token[0]) for each in unstarted if each.delay <= _AT_ONCE}:
             self._notifier.put_back(at_once)
 
+    async def hand_over(self, attempts: Sequence[Attempt]) -> None:
+        published = [HandOver(*each.token, each.tenant_id, each.timeout_seconds) for each in attempts]
+        await consumers.hand_over(self._recording, self._worker, published)
+
     async def ended_elsewhere(self, tokens: Collection[Token]) -> set[Token]:
         await self._observe_clock()
         return set(await lanes.ended_elsewhere(self.pool, sorted(tokens))) if tokens else set()
@@ -302,6 +308,8 @@ def _columns_of(leased: Leased, outcome: AttemptOutcome) -> _Columns:
             return Outcome.DEFERRED.value, None, error, None, then
         case NotStarted():
             raise AssertionError("what was not started is put back, not recorded")
+        case HandedOver():
+            raise AssertionError("what was handed over has no outcome yet")
         case _:
             assert_never(outcome)
 

@@ -25,7 +25,7 @@ import msgspec
 from evertick.client import ApiError, AsyncClient, Invalid
 from evertick.client.request import encode
 from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt, OutcomeReport
-from evertick.domain.attempt import Attempt, Deferred, Failed, NotRecorded, NotStarted, Succeeded, Token
+from evertick.domain.attempt import Attempt, Deferred, Failed, HandedOver, NotRecorded, NotStarted, Succeeded, Token
 from evertick.domain.ids import Prefix, RunKey, format_token, parse_id, parse_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -180,6 +180,9 @@ class HttpSource:
                 if each.is_deferral:
                     self._count_deferral(_run_of(each.attempt))
 
+    async def hand_over(self, attempts: Sequence[Attempt]) -> None:  # noqa: ARG002 - it has none
+        raise AssertionError("a remote worker has no brokers")
+
     async def ended_elsewhere(self, tokens: Collection[Token]) -> set[Token]:  # noqa: ARG002 - heartbeats are answered so
         return set()
 
@@ -302,6 +305,8 @@ def _report_of(ended: EndedAttempt) -> OutcomeReport:
             return report(result=Outcome.DEFERRED.value, error=error)
         case NotStarted():
             raise AssertionError("what was not started is put back, not recorded")
+        case HandedOver():
+            raise AssertionError("a remote worker has no brokers")
         case _:
             assert_never(outcome)
 

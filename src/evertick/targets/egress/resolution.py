@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from evertick.domain.fairness import TenantCounts
-from evertick.targets.http.slots import Busy, Slots, one_tenant
+from evertick.targets.egress.slots import Busy, Slots, one_tenant
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """From a name to its addresses, as texts; OSError when there are none to be had."""

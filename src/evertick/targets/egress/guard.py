@@ -19,8 +19,8 @@ from yarl import URL
 from evertick.domain.errors import EvertickError
 from evertick.domain.fairness import TenantCounts
 from evertick.domain.job.http_target import fault_in_url
-from evertick.targets.http.resolution import Lookups, Resolve
-from evertick.targets.http.slots import one_tenant
+from evertick.targets.egress.resolution import Lookups, Resolve
+from evertick.targets.egress.slots import one_tenant
 
 DEFAULT_PORTS = (range(80, 81), range(443, 444), range(1024, 65_536))
 REMEMBERED_URLS = 4096
@@ -215,14 +215,29 @@ class Guard:
             raise DestinationRefused(f"the URL's address is not public, and {NOT_ALLOWED}")
         return str(host)
 
+    async def dial(self, host: str, port: int, tenant_id: int) -> list[str]:
+        """The addresses that a client of a tenant's broker may connect to, for a host that a connection or the broker
+        itself names.
+        """
+        if not any(port in ports for ports in self.policy.ports):
+            raise DestinationRefused(f"port {port} is not allowed here")
+        found = read_host(host)
+        if found is None:
+            raise DestinationRefused("the host is neither a name nor a plainly written address")
+        if isinstance(found, str):
+            return [str(address) for address in await self.addresses(found, tenant_id)]
+        if not self.policy.permits(found):
+            raise DestinationRefused(f"the host's address is not public, and {NOT_ALLOWED}")
+        return [str(found)]
+
     async def addresses(self, name: str, tenant_id: int) -> list[Address]:
         """Resolve a name for a tenant, once. One bad address among good ones is reason enough to refuse them all."""
         try:
             found = [ip_address(text) for text in dict.fromkeys(await self._look_up(name, tenant_id))]
         except ValueError as error:
-            raise DestinationRefused("the URL's host has an address that cannot be read") from error
+            raise DestinationRefused("the host has an address that cannot be read") from error
         if not found:
             raise OSError("no addresses")
         if not all(map(self.policy.permits, found)):
-            raise DestinationRefused(f"the URL's host has an address that is not public, and {NOT_ALLOWED}")
+            raise DestinationRefused(f"the host has an address that is not public, and {NOT_ALLOWED}")
         return found

@@ -1,0 +1,190 @@
+"""Targets that are message brokers: where a run's message goes, over a connection of the tenant.
+
+Fields that are templates name top-level fields of the payload, as `concurrency_key` does.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from evertick.contract import patterns
+from evertick.contract.annotations import accepted, checked
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.gate import parse_key, render_key
+from evertick.domain.job.faults import Faults
+from evertick.domain.job.http_target import MAX_HEADERS, check_headers
+
+ADDRESS_MAX_LENGTH = 255
+URL_MAX_LENGTH = 2048
+MAX_STREAM_LENGTH = 1_000_000_000
+
+_is_connection_name = re.compile(patterns.CONNECTION).fullmatch
+_is_address = re.compile(patterns.ADDRESS).fullmatch
+
+
+class BrokerType(StrEnum):
+    """The brokers that runs can go to. Each is the name of a target's type, a connection's type, and a queue."""
+
+    KAFKA = "kafka"
+    RABBITMQ = "rabbitmq"
+    REDIS_STREAM = "redis_stream"
+    NATS = "nats"
+    SQS = "sqs"
+
+
+class Completion(StrEnum):
+    """When a run that went to a broker has succeeded."""
+
+    ACKNOWLEDGED = "acknowledged"  # when the broker has stored its message
+    REPORTED = "reported"  # when the consumer of the message says so
+
+
+def check_connection_name(name: str, at: str, faults: Faults) -> None:
+    if not _is_connection_name(name):
+        faults.add(at, "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter")
+
+
+def check_address(text: str, at: str, faults: Faults) -> None:
+    if not _is_address(text):
+        faults.add(at, f"must be 1 to {ADDRESS_MAX_LENGTH} visible characters")
+
+
+def check_address_template(text: str, at: str, faults: Faults) -> None:
+    try:
+        parse_key(at.rpartition("/")[2], text)
+    except InvalidInput as refused:
+        faults.add(at, refused.reason)
+        return
+    if not text.isprintable():
+        faults.add(at, "must not contain line breaks or other control characters")
+
+
+def check_queue_url(url: str, at: str, faults: Faults) -> None:
+    if len(url) > URL_MAX_LENGTH or not re.fullmatch(patterns.QUEUE_URL, url):
+        faults.add(at, "must be the URL of a queue, such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders")
+
+
+def check_exchange(name: str, at: str, faults: Faults) -> None:
+    if name:  # the empty one is the default exchange
+        check_address(name, at, faults)
+
+
+ConnectionName = Annotated[
+    str,
+    Meta(description="The name of a connection of the tenant.", extra_json_schema={"pattern": patterns.CONNECTION}),
+    checked(check_connection_name),
+]
+Address = Annotated[str, Meta(extra_json_schema={"pattern": patterns.ADDRESS}), checked(check_address)]
+AddressTemplate = Annotated[
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_address_template)
+]
+
+
+class BrokerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
+    """What all brokers have in common."""
+
+    connection: ConnectionName
+    headers: Annotated[
+        Mapping[str, Annotated[str, Meta(extra_json_schema={"pattern": patterns.HEADER_VALUE})]],
+        Meta(extra_json_schema={"propertyNames": {"pattern": patterns.HEADER_NAME}, "maxProperties": MAX_HEADERS}),
+        checked(check_headers),
+    ] = {}
+    completion: Annotated[
+        Completion,
+        Meta(
+            description="When a run has succeeded: `acknowledged`, when the broker has stored its message; `reported`,"
+            " when the consumer of the message says so."
+        ),
+    ] = Completion.ACKNOWLEDGED
+    circuit_breaker: Annotated[
+        bool, Meta(description="Whether its runs are deferred while the circuit breaker of its connection is open.")
+    ] = True
+
+    @property
+    def queue_name(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class KafkaTarget(BrokerTarget, frozen=True, kw_only=True, tag="kafka"):
+    """A record of a topic. Records with the same `key` keep their order; unless given it is the job's id."""
+
+    topic: Address
+    key: AddressTemplate | None = None
+
+
+class RabbitmqTarget(BrokerTarget, frozen=True, kw_only=True, tag="rabbitmq"):
+    """A persistent message to an exchange. Without one, `routing_key` is the name of a queue."""
+
+    exchange: Annotated[str, Meta(max_length=ADDRESS_MAX_LENGTH), checked(check_exchange)] = ""
+    routing_key: AddressTemplate
+
+
+class RedisStreamTarget(BrokerTarget, frozen=True, kw_only=True, tag="redis_stream"):
+    """An entry of a stream. `max_length`: about how many entries the stream keeps; all, unless given."""
+
+    stream: AddressTemplate
+    max_length: Annotated[int, Meta(ge=1, le=MAX_STREAM_LENGTH)] | None = None
+
+
+class NatsTarget(BrokerTarget, frozen=True, kw_only=True, tag="nats"):
+    """A message to a subject that a stream of JetStream stores."""
+
+    subject: AddressTemplate
+
+
+class SqsTarget(BrokerTarget, frozen=True, kw_only=True, tag="sqs"):
+    """A message to a queue. Of a FIFO queue, `group_id` is the job's id unless given."""
+
+    queue_url: Annotated[
+        str, Meta(max_length=URL_MAX_LENGTH), accepted(pattern=patterns.QUEUE_URL), checked(check_queue_url)
+    ]
+    group_id: AddressTemplate | None = None
+
+
+BROKER_TARGETS: tuple[type[BrokerTarget], ...] = (KafkaTarget, RabbitmqTarget, RedisStreamTarget, NatsTarget, SqsTarget)
+TEMPLATES = ("key", "routing_key", "stream", "subject", "group_id")
+"""Fields that may name fields of the payload."""
+
+_COMMON = frozenset(BrokerTarget.__struct_fields__)
+
+
+def address_of(target: BrokerTarget) -> dict[str, Any]:
+    """The fields that say where at the broker a message goes."""
+    return {name: getattr(target, name) for name in target.__struct_fields__ if name not in _COMMON}
+
+
+def check_connection(target: object, known: Mapping[str, str]) -> None:
+    """Refuse a broker's target whose connection is not among those of the tenant, which are given with their types."""
+    if not isinstance(target, BrokerTarget) or known.get(target.connection) == target.queue_name:
+        return
+    at, kind, name = "/target/connection", target.queue_name, target.connection
+    if name in known:
+        raise InvalidFields([Fault(at, f"is a connection of type {known[name]}, not {kind}")])
+    names = [each for each in known if known[each] == kind]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"add it with POST /api/v1/connections, of type {kind}"
+    raise InvalidFields([Fault(at, f"there is no connection {name!r}: {hint}")])
+
+
+def check_templates(target: object, payload: object) -> None:
+    """InvalidInput: the payload lacks what a template of a broker's target names."""
+    if isinstance(target, BrokerTarget):
+        render_address(target, payload)
+
+
+def has_templates(target: BrokerTarget) -> bool:
+    """Whether its address depends on the payload."""
+    return any("{{" in (getattr(target, name, None) or "") for name in TEMPLATES)
+
+
+def render_address(target: BrokerTarget, payload: object) -> dict[str, Any]:
+    """The address of a run with this payload. InvalidInput: the payload lacks what a template names."""
+    found = address_of(target)
+    for name in TEMPLATES:
+        if (text := found.get(name)) is not None:
+            found[name] = render_key(name, text, payload)
+    return found

@@ -1,0 +1,1 @@
+"""Delivers attempts to message brokers, over the connections of their tenants."""

@@ -1,0 +1,91 @@
+"""What one attempt sends to a broker: the payload as body, and what describes the run as CloudEvents' attributes."""
+
+import json
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from evertick.contract.broker_targets import (
+    BrokerTarget,
+    KafkaTarget,
+    NatsTarget,
+    RabbitmqTarget,
+    RedisStreamTarget,
+    SqsTarget,
+    address_of,
+    has_templates,
+    render_address,
+)
+from evertick.domain.attempt import Attempt
+from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
+from evertick.domain.schedule.instants import to_us, utc_text
+from evertick.runtime.tracing import traceparent_of
+from evertick.targets.brokers.publisher import Message
+from evertick.targets.events import EVENT_TYPE, SOURCE, SPEC_VERSION
+
+REMEMBERED = 4096
+CONTENT_TYPE = "application/json"
+_KEEPS_ORDER = ("key", "group_id")
+"""Messages with the same one keep their order. It is the job's id unless given."""
+
+
+class _Spec(msgspec.Struct):
+    target: KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget
+
+
+_decoder = msgspec.json.Decoder(_Spec)
+
+
+class Addressed(NamedTuple):
+    """A target, its own headers and type of content, and its address, if no payload decides about that."""
+
+    target: BrokerTarget
+    headers: dict[str, str]
+    content_type: str
+    address: dict[str, str | int | bool | None] | None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def target_in(spec: str) -> Addressed | None:
+    """The broker's target of a job's specification. None: it cannot be read."""
+    try:
+        target = _decoder.decode(spec).target
+    except msgspec.DecodeError:  # and ValidationError, which is one
+        return None
+    headers = {name: text for name, text in target.headers.items() if name.lower() != "content-type"}
+    content_types = [text for name, text in target.headers.items() if name.lower() == "content-type"]
+    address = None if has_templates(target) else address_of(target)
+    return Addressed(target, headers, content_types[0] if content_types else CONTENT_TYPE, address)
+
+
+def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Message:
+    """The message of an attempt. InvalidInput: its payload lacks what the address names."""
+    job_id, key = format_id(Prefix.JOB, attempt.job_id), attempt.idempotency_key  # which is rendered
+    address = found.address
+    if address is None:
+        address = render_address(found.target, None if attempt.payload is None else json.loads(attempt.payload))
+    for name in _KEEPS_ORDER:
+        if name in address and address[name] is None:
+            address = {**address, name: job_id}
+    return Message(
+        body=b"null" if attempt.payload is None else attempt.payload.encode(),
+        content_type=found.content_type,
+        attributes={
+            "specversion": SPEC_VERSION,
+            "id": format_run_id(attempt.job_id, to_us(attempt.fire_at)),
+            "source": f"{source}/jobs/{job_id}",
+            "type": EVENT_TYPE,
+            "subject": attempt.name,
+            "time": utc_text(attempt.fire_at),
+            "idempotencykey": key,
+            "fencingtoken": str(attempt.token[1]),
+            "token": format_token(*attempt.token),
+            "attempt": str(attempt.attempt),
+            "reason": attempt.reason,
+            "traceparent": traceparent_of(attempt),
+        },
+        headers=found.headers,
+        address=address,
+        message_id=key,
+    )

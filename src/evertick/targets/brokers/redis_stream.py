@@ -1,0 +1,193 @@
+"""Publishes to streams of Redis by XADD, on redis-py: it is made by the makers of Redis, is at home in asyncio, and
+lets us choose the address.
+
+Messages that come while Redis has not answered yet form the next batch: one write, and as many answers. An entry has
+the attributes as fields `ce_…`, the job's headers by their names, `content-type` and `data`. CloudEvents has no
+binding for Redis; this one follows that of Kafka.
+
+Redis answers when it has the entry in memory. When that is on a disk, its `appendfsync` says.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from evertick.contract.connections import RedisStreamConnection
+from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
+from evertick.targets.brokers.stream import broker_down, open_stream, tls_context
+
+ANSWER_SECONDS = 15.0
+"""For one batch, and for connecting before it."""
+MAX_BATCH = 512
+_BROKER_STATES = ("MISCONF", "NOREPLICAS", "BUSY ", "TRYAGAIN")
+"""What Redis says before its reason when it takes nothing at all."""
+
+
+def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
+    return RedisStreamPublisher(msgspec.convert(settings, RedisStreamConnection), secrets, dial)
+
+
+class _OpenedConnection(AbstractConnection):
+    """A connection over a stream that is open already."""
+
+    def open(self, stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        self._stream = stream
+
+    def repr_pieces(self) -> list[tuple[str, str | int]]:
+        return []
+
+    async def _connect(self) -> None:
+        self._reader, self._writer = self._stream
+
+    def _host_error(self) -> str:
+        return "Redis"
+
+
+class RedisStreamPublisher:
+    """One connection, and the messages that wait for their turn on it."""
+
+    def __init__(self, settings: RedisStreamConnection, secrets: Mapping[str, str], dial: Dial) -> None:
+        self._settings = settings
+        self._dial = dial
+        self._connection = _OpenedConnection(
+            db=settings.database,
+            username=settings.username,
+            password=secrets.get("password"),
+            socket_timeout=None,  # a batch has one: redis-py would start one for each answer
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._waiting: deque[tuple[bytes, asyncio.Future[str]]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    async def publish(self, message: Message) -> str:
+        entry_id = await self._request(_xadd(message))
+        return f"stream {message.address['stream']}, entry {entry_id}"
+
+    async def check(self) -> str:
+        found = await self._request(_packed((b"INFO", b"server")))
+        fields = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+        return f"Redis {fields.get('redis_version', 'of an unknown version')}"
+
+    async def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        _fail(self._waiting, broker_down("the connection was closed"))
+        await self._connection.disconnect(nowait=True)
+
+    async def _request(self, command: bytes) -> str:
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command, answer))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all())
+        return await answer
+
+    async def _send_all(self) -> None:
+        """Send what waits, batch by batch. A failure of the connection fails its batch, and ends it."""
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._exchange(batch)
+            except BaseException as error:
+                failure = _failure_of(error)
+                _fail(batch, failure)
+                await self._connection.disconnect(nowait=True)
+                if not isinstance(error, Exception):
+                    raise
+
+    async def _exchange(self, batch: list[tuple[bytes, asyncio.Future[str]]]) -> None:
+        connection = self._connection
+        if not connection.is_connected:
+            connection.open(await self._open())
+            await connection.connect()  # type: ignore[no-untyped-call]
+        await connection.send_packed_command([command for command, _ in batch], check_health=False)
+        is_stale = False
+        for _, answer in batch:
+            try:
+                found = await connection.read_response()
+            except ResponseError as refused:
+                is_stale = is_stale or isinstance(refused, ReadOnlyError)
+                if not answer.done():
+                    answer.set_exception(_failure_of(refused))
+            else:
+                if not answer.done():
+                    answer.set_result(found.decode(errors="replace"))
+        if is_stale:  # the server became a replica: by now the name may lead to another
+            await connection.disconnect(nowait=True)
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        settings = self._settings
+        tls = tls_context(settings.tls_ca) if settings.tls else None
+        return await open_stream(self._dial, settings.host.strip("[]"), settings.port, tls)
+
+
+def _xadd(message: Message) -> bytes:
+    """The command that adds a message. One of these is made for each: lengths of ASCII need no encoding first."""
+    stream, most = str(message.address["stream"]), message.address.get("max_length")
+    words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
+    for name, text in message.attributes.items():
+        words += (f"ce_{name}", text)
+    for name, text in message.headers.items():
+        words += (name, text)
+    words += ("content-type", message.content_type, "data")
+    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
+    if head.isascii():
+        start = f"*{len(words) + 1}\r\n{head}${len(message.body)}\r\n"
+        return b"%b%b\r\n" % (start.encode("ascii"), message.body)
+    return _packed([*(word.encode(errors="replace") for word in words), message.body])
+
+
+def _packed(words: Sequence[bytes]) -> bytes:
+    """A command as Redis reads it."""
+    return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
+
+
+def _fail(batch: Iterable[tuple[bytes, asyncio.Future[str]]], failure: Exception) -> None:
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(failure)
+
+
+def _failure_of(error: BaseException) -> Exception:  # noqa: PLR0911 - by type
+    """Why a message was not accepted, without addresses or secrets."""
+    match error:
+        case AuthenticationError():
+            return broker_down("Redis refused the user name or password")
+        case NoPermissionError():
+            return PublishFailed(f"Redis refused: {error}", retryable=True, is_broker_down=False)
+        case ReadOnlyError():
+            return broker_down("the Redis server is a read-only replica")
+        case OutOfMemoryError():
+            return broker_down("Redis is out of memory")
+        case ClusterDownError() | BusyLoadingError():
+            return broker_down("Redis is not ready")
+        case ResponseError():
+            text = str(error)
+            is_down = text.startswith(_BROKER_STATES)
+            return PublishFailed(f"Redis refused: {text}", retryable=is_down, is_broker_down=is_down)
+        case TimeoutError():
+            return broker_down("Redis did not answer in time")
+        case RedisError() | OSError() | asyncio.CancelledError():
+            return broker_down("the connection to Redis was lost")
+        case Exception():
+            return error
+        case _:
+            return broker_down("the publisher was stopped")

@@ -1,0 +1,352 @@
+"""Publishes to Amazon SQS. A message is stored when its entry is among the successful ones of a SendMessageBatch.
+
+Messages for a queue that arrive while as many batches are under way as may be form the next batches, of up to ten. A
+FIFO queue has one batch under way, which keeps its order.
+
+Requests are JSON over the aiohttp that webhooks need anyway, signed here (Signature Version 4): botocore has no
+asyncio, and aiobotocore pins it to a range of versions. They go to the endpoint of the connection, never to the host in
+the URL of a queue. Credentials are those of the connection. The role of the machine is not used: a tenant could name
+any queue that it reaches.
+
+SQS takes at most ten attributes, so they are packed:
+
+| attribute | value |
+|---|---|
+| `content-type` | the type of the body |
+| `cloudevents` | all attributes of CloudEvents, a JSON object |
+| `headers` | the job's own headers, a JSON object; if it has any |
+| `encoding` | `base64` if the body is no text that SQS takes, `empty` if it is empty; otherwise not set |
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from io import BytesIO
+from ipaddress import ip_address
+from socket import AF_INET, AF_INET6, AddressFamily
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from evertick.contract.connections import SqsConnection
+from evertick.domain.errors import EvertickError
+from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
+from evertick.targets.brokers.stream import CONNECT_SECONDS, SILENCE_SECONDS, broker_down, reason_of
+
+MAX_ENTRIES = 10
+MAX_BATCH_BYTES = 262_144
+MAX_MESSAGE_BYTES = 1_048_576
+MAX_UNDER_WAY = 32
+"""Batches of one standard queue."""
+MAX_RESPONSE = 1_048_576
+
+_NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MISSING = {"QueueDoesNotExist", "NonExistentQueue", "InvalidAddress"}
+_CREDENTIALS = {
+    "ExpiredToken",
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "MissingAuthenticationToken",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_FORBIDDEN = {"AccessDenied", "AccessDeniedException", "KmsAccessDenied"}
+_SLOW_DOWN = {"OverLimit", "RequestThrottled", "ThrottlingException", "KmsThrottled"}
+
+
+_XML_CODE, _XML_MESSAGE = re.compile(rb"<Code>(\w+)</Code>"), re.compile(rb"<Message>([^<]*)</Message>")
+"""Some servers answer a wrong signature so."""
+
+
+class NotPermitted(PublishFailed):
+    """The key is good, and may not do this."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    fields: dict[str, Any]
+    size: int
+    stored: asyncio.Future[str]
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    url: str
+    waiting: deque[Entry] = field(default_factory=deque)
+    sending: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.sending) >= (1 if self.url.endswith(".fifo") else MAX_UNDER_WAY)
+
+
+def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
+    return SqsPublisher(msgspec.convert(settings, SqsConnection), secrets, dial)
+
+
+class SqsPublisher:
+    """A client of one endpoint with one key."""
+
+    def __init__(self, settings: SqsConnection, secrets: Mapping[str, str], dial: Dial) -> None:
+        self._endpoint = Endpoint(settings, secrets, dial)
+        self._queues: dict[str, Queue] = {}
+
+    async def publish(self, message: Message) -> str:
+        url = str(message.address["queue_url"])
+        queue = self._queues.get(url)
+        if queue is None:
+            queue = self._queues[url] = Queue(url)
+        entry = _entry(message, is_fifo=url.endswith(".fifo"))
+        if entry.size > MAX_MESSAGE_BYTES:
+            reason = f"the message has {entry.size} bytes with its attributes; SQS takes at most {MAX_MESSAGE_BYTES}"
+            raise PublishFailed(reason, retryable=False, is_broker_down=False)
+        queue.waiting.append(entry)
+        # A task takes its batch when it starts: one for each ten that wait.
+        if not queue.is_full and len(queue.waiting) % MAX_ENTRIES == 1:
+            task = asyncio.create_task(self._send_all(queue))
+            queue.sending.add(task)
+            task.add_done_callback(queue.sending.discard)
+        return f"queue {url.rpartition('/')[2]}, message {await entry.stored}"
+
+    async def check(self) -> str:
+        try:
+            found = await self._endpoint.call("ListQueues", {"MaxResults": 1})
+        except NotPermitted:
+            return f"SQS at {self._endpoint.name} knows the key; it may not list queues"
+        return f"SQS at {self._endpoint.name}, with {'queues' if found.get('QueueUrls') else 'no queues'}"
+
+    async def close(self) -> None:
+        sending = [task for queue in self._queues.values() for task in queue.sending]
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        for queue in self._queues.values():
+            _fail(queue.waiting, broker_down("the connection was closed"))
+        await self._endpoint.close()
+
+    async def _send_all(self, queue: Queue) -> None:
+        batch: list[Entry] = []
+        try:
+            while batch := _next_batch(queue):
+                try:
+                    await self._send(queue, batch)
+                except Exception as failure:  # noqa: BLE001 - its callers get it
+                    _fail(batch, failure)
+        finally:
+            _fail(batch, broker_down("the connection was closed"))
+
+    async def _send(self, queue: Queue, batch: list[Entry]) -> None:
+        entries = [{"Id": str(number), **entry.fields} for number, entry in enumerate(batch)]
+        answer = await self._endpoint.call("SendMessageBatch", {"QueueUrl": queue.url, "Entries": entries})
+        for stored in answer.get("Successful") or ():
+            entry = batch[int(stored["Id"])]
+            if not entry.stored.done():
+                entry.stored.set_result(str(stored.get("MessageId", "?")))
+        for failed in answer.get("Failed") or ():
+            failure = PublishFailed(
+                f"SQS refused the message: {failed.get('Code')}: {failed.get('Message', '')}",
+                retryable=not failed.get("SenderFault"),
+                is_broker_down=False,
+            )
+            _fail([batch[int(failed["Id"])]], failure)
+
+
+def _next_batch(queue: Queue) -> list[Entry]:
+    """The first entries that still have a caller."""
+    batch: list[Entry] = []
+    size = 0
+    while queue.waiting and len(batch) < MAX_ENTRIES:
+        if batch and size + queue.waiting[0].size > MAX_BATCH_BYTES:
+            break
+        entry = queue.waiting.popleft()
+        if not entry.stored.done():
+            batch.append(entry)
+            size += entry.size
+    return batch
+
+
+def _fail(entries: list[Entry] | deque[Entry], failure: Exception) -> None:
+    for entry in entries:
+        if not entry.stored.done():
+            entry.stored.set_exception(failure)
+
+
+def _entry(message: Message, *, is_fifo: bool) -> Entry:
+    body, encoding = _body(message.body)
+    attributes = {"content-type": message.content_type, "cloudevents": json.dumps(dict(message.attributes))}
+    if message.headers:
+        attributes["headers"] = json.dumps(dict(message.headers))
+    if encoding is not None:
+        attributes["encoding"] = encoding
+    fields: dict[str, Any] = {
+        "MessageBody": body,
+        "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
+    }
+    if is_fifo:
+        fields["MessageGroupId"] = str(message.address.get("group_id") or "evertick")
+        fields["MessageDeduplicationId"] = _short(message.message_id)
+    size = len(body.encode()) + sum(len(name) + len(value) + 6 for name, value in attributes.items())
+    return Entry(fields, size, asyncio.get_running_loop().create_future())
+
+
+def _short(text: str) -> str:
+    """An id as SQS takes it: 128 characters at most."""
+    return (
+        text
+        if len(text) <= 128 and text.isascii() and text.isprintable()
+        else hashlib.sha256(text.encode()).hexdigest()
+    )
+
+
+def _body(body: bytes) -> tuple[str, str | None]:
+    if not body:
+        return "-", "empty"
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or _NOT_TEXT.search(text):
+        return base64.b64encode(body).decode(), "base64"
+    return text, None
+
+
+class Endpoint:
+    """Calls actions of SQS, signed."""
+
+    def __init__(self, settings: SqsConnection, secrets: Mapping[str, str], dial: Dial) -> None:
+        domain = "amazonaws.com.cn" if settings.region.startswith("cn-") else "amazonaws.com"
+        self._url = URL(settings.endpoint_url or f"https://sqs.{settings.region}.{domain}/").with_path("/")
+        self._settings, self._secrets, self._dial = settings, secrets, dial
+        self._session: aiohttp.ClientSession | None = None
+        self.name = str(self._url.host)
+
+    async def call(self, action: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        body = msgspec.json.encode(fields)
+        headers = signed_headers(
+            self._settings, self._secrets, str(self._url.authority), action, body, datetime.now(UTC)
+        )
+        try:
+            await self._check_address()
+            async with self._open().post(
+                self._url, data=BytesIO(body), headers=headers, allow_redirects=False
+            ) as response:
+                answer = await response.content.read(MAX_RESPONSE)
+                while not response.content.at_eof() and len(answer) < MAX_RESPONSE:
+                    answer += await response.content.read(MAX_RESPONSE)
+                status = response.status
+        except EvertickError as error:  # the guard refuses
+            raise PublishFailed(f"{self.name}: {error}", retryable=False, is_broker_down=False) from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise broker_down(f"{self.name}: its certificate is not valid") from error
+        except aiohttp.ClientOSError as error:
+            raise broker_down(f"cannot connect to {self.name}: {reason_of(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise broker_down(f"{self.name}: {reason_of(error)}") from error
+        return self._read(status, answer)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _check_address(self) -> None:
+        """aiohttp asks the resolver for names alone."""
+        host = self._url.host or ""
+        try:
+            ip_address(host)
+        except ValueError:
+            return
+        await self._dial(host, self._url.port or 443)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            connector = aiohttp.TCPConnector(resolver=GuardedResolver(self._dial), use_dns_cache=False, limit=64)
+            timeout = aiohttp.ClientTimeout(total=SILENCE_SECONDS, sock_connect=CONNECT_SECONDS)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+    def _read(self, status: int, answer: bytes) -> dict[str, Any]:
+        try:
+            found = msgspec.json.decode(answer, type=dict[str, Any])
+        except msgspec.DecodeError:
+            code, text = _XML_CODE.search(answer), _XML_MESSAGE.search(answer)
+            found = {"__type": code[1].decode(), "message": text[1].decode() if text else ""} if code else {}
+        if status == 200:
+            return found
+        kind = str(found.get("__type", "")).rpartition("#")[2].rpartition(".")[2]
+        reason = f"{self.name}: {kind or f'HTTP status {status}'}: {found.get('message') or found.get('Message') or ''}"
+        if kind in _MISSING:
+            raise PublishFailed(f"the queue does not exist: {reason}", retryable=True, is_broker_down=False)
+        if kind in _CREDENTIALS:
+            raise broker_down(f"wrong credentials: {reason}")
+        if kind in _FORBIDDEN:
+            raise NotPermitted(f"not permitted: {reason}", retryable=False, is_broker_down=False)
+        if kind in _SLOW_DOWN or status == 429:
+            raise PublishFailed(reason, retryable=True, is_broker_down=False)
+        if status >= 500 or not kind:
+            raise broker_down(reason)
+        raise PublishFailed(reason, retryable=False, is_broker_down=False)
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves to what the egress guard returned; the certificate is checked against the name."""
+
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: AddressFamily = AF_INET,  # noqa: ARG002 - the guard returns both families
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host, host=address, port=port, family=AF_INET6 if ":" in address else AF_INET, proto=0, flags=0
+            )
+            for address in await self._dial(host, port)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def signed_headers(  # noqa: PLR0913, PLR0917 - all that is signed
+    settings: SqsConnection, secrets: Mapping[str, str], host: str, action: str, body: bytes, now: datetime
+) -> dict[str, str]:
+    """The headers of a request, with AWS's Signature Version 4."""
+    at, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
+    headers = {
+        "content-type": "application/x-amz-json-1.0",
+        "host": host,
+        "x-amz-date": at,
+        "x-amz-target": f"AmazonSQS.{action}",
+    }
+    if "session_token" in secrets:
+        headers["x-amz-security-token"] = secrets["session_token"]
+    names = ";".join(sorted(headers))
+    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+    canonical = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
+    scope = f"{day}/{settings.region}/sqs/aws4_request"
+    to_sign = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    key = f"AWS4{secrets.get('secret_access_key', '')}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    headers["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={settings.access_key_id}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return headers

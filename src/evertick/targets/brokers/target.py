@@ -1,0 +1,128 @@
+"""The target of all brokers: publishes attempts over the connections of their tenants, and says how each ended.
+
+Duty: make the message, find the publisher, wait for the broker's acknowledgement, decide what it means. No database.
+
+Invariants: one deadline spans connecting and publishing. Nothing connects but through the guard. A broker that hangs
+holds the slots that its connection may have, and nothing else of its tenant. Neither secrets nor payloads are in any
+text.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from evertick.contract.broker_targets import Completion
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
+from evertick.domain.breaker import TenantHost
+from evertick.domain.errors import InvalidInput
+from evertick.domain.states import Outcome
+from evertick.targets.brokers.message import Addressed, message_of, target_in
+from evertick.targets.brokers.publisher import Message, PublishFailed
+from evertick.targets.brokers.publishers import ConnectionSettings, NoClient, Publishers
+from evertick.targets.egress.guard import DestinationRefused
+from evertick.targets.egress.resolution import MAX_PER_TENANT, TooManyLookups
+from evertick.targets.egress.slots import Busy, Slots
+from evertick.targets.events import SOURCE
+from evertick.targets.hosts import Hosts
+
+PER_CONNECTION = 128
+"""Messages at once that one connection may wait for."""
+LONGEST_SECONDS = 30.0
+"""A broker that has not acknowledged by then does not work, whatever the job's timeout."""
+NO_SLOT = "deferred: no free slot for its connection"
+
+
+class ConnectionUnusable(Exception):  # noqa: N818 - says what happened
+    """A connection cannot be used here for now."""
+
+
+class Connections(Protocol):
+    """The connections of tenants."""
+
+    def known(self, tenant_id: int, name: str) -> ConnectionSettings | None:
+        """A connection that was used lately. Asked for each delivery."""
+
+    async def find(self, tenant_id: int, name: str) -> ConnectionSettings | None:
+        """A connection that is not known. None: there is none. ConnectionUnusable: it cannot be used here."""
+
+
+class BrokerDelivery:
+    """Publishes each attempt once."""
+
+    def __init__(  # noqa: PLR0913 - what it uses, and two limits
+        self,
+        connections: Connections,
+        publishers: Publishers,
+        timeout_max: Callable[[int], int],
+        hosts: Hosts | None = None,
+        *,
+        slot_wait_seconds: float = 2.0,
+        source: str = SOURCE,
+    ) -> None:
+        self._connections = connections
+        self.publishers = publishers
+        self._timeout_max = timeout_max
+        self._hosts = hosts or Hosts()
+        self._slots: Slots[TenantHost] = Slots(PER_CONNECTION, PER_CONNECTION, slot_wait_seconds)
+        self._source = source
+
+    async def close(self) -> None:
+        await self.publishers.close()
+
+    async def deliver(self, attempt: Attempt) -> AttemptOutcome:
+        found = target_in(attempt.spec or "")
+        if found is None:
+            return Failed("not sent: the job's target cannot be read", retryable=False)
+        target = found.target
+        host = TenantHost(attempt.tenant_id, f"{target.queue_name}:{target.connection}")
+        return await self._hosts.send(
+            host,
+            lambda: self._publish(attempt, found, host),
+            has_breaker=target.circuit_breaker,
+            is_new=not attempt.deferrals,
+        )
+
+    async def _publish(self, attempt: Attempt, found: Addressed, host: TenantHost) -> AttemptOutcome:
+        try:
+            message = message_of(attempt, found, self._source)
+        except InvalidInput as refused:
+            return Failed(f"not sent: the {refused.field} {refused.reason}", retryable=False)
+        try:
+            await self._slots.take(host, attempt.tenant_id)
+        except Busy:
+            return NotStarted(NO_SLOT, is_host_busy=True)
+        seconds = min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id), LONGEST_SECONDS)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._over_connection(attempt, found, message)
+        except TimeoutError:
+            return Failed(f"no acknowledgement within {seconds:g} s", result=Outcome.TIMED_OUT)
+        finally:
+            self._slots.give_back(host, attempt.tenant_id)
+
+    async def _over_connection(self, attempt: Attempt, found: Addressed, message: Message) -> AttemptOutcome:
+        name, kind = found.target.connection, found.target.queue_name
+        try:
+            connection = self._connections.known(attempt.tenant_id, name)
+            if connection is None:
+                connection = await self._connections.find(attempt.tenant_id, name)
+            if connection is None or connection.type != kind:
+                return Failed(f"not sent: there is no connection {name!r} of type {kind}", retryable=False)
+            used = self.publishers.take(connection)
+        except (ConnectionUnusable, NoClient) as error:
+            return NotStarted(f"deferred: {error}")
+        try:
+            return _accepted(found.target.completion, await used.publisher.publish(message))
+        except PublishFailed as error:
+            return Failed(str(error), retryable=error.retryable, is_host_well=not error.is_broker_down)
+        except DestinationRefused as error:
+            return Failed(f"not sent: {error}", retryable=False)
+        except TooManyLookups:
+            return NotStarted(f"deferred: {MAX_PER_TENANT} names of its tenant's targets are being looked up")
+        finally:
+            self.publishers.give_back(used)
+
+
+def _accepted(completion: Completion, receipt: str | None) -> AttemptOutcome:
+    """What it means that the broker has stored the message."""
+    return HandedOver(receipt) if completion is Completion.REPORTED else Succeeded(receipt)

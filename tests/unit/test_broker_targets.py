@@ -1,0 +1,107 @@
+"""A job's target that is a message broker, and connections to brokers, as their authors write them."""
+
+from typing import Any
+
+import pytest
+
+from evertick.contract.broker_targets import (
+    BROKER_TARGETS,
+    BrokerType,
+    Completion,
+    KafkaTarget,
+    RedisStreamTarget,
+    check_connection,
+    render_address,
+)
+from evertick.contract.connections import REQUESTS, SECRETS, SETTINGS, read_connection, settings_in_force
+from evertick.contract.job_reading import read_spec
+from evertick.contract.target import DISPATCHED_QUEUES, TARGETS, target_fields
+from evertick.domain.errors import InvalidFields
+from evertick.usecases.jobs.rows import read_stored, write_spec
+
+KAFKA = {"type": "kafka", "connection": "orders", "topic": "invoices"}
+
+
+def read(target: dict[str, Any], **fields: Any) -> Any:
+    return read_spec({"schedule": "@daily", "target": target, **fields}).target
+
+
+def faults(target: dict[str, Any], **fields: Any) -> dict[str, str]:
+    with pytest.raises(InvalidFields) as refused:
+        read(target, **fields)
+    return dict(refused.value.faults)
+
+
+def test_every_broker_has_a_target_a_queue_settings_and_secrets() -> None:
+    types = {str(kind.__struct_config__.tag) for kind in BROKER_TARGETS}
+    assert types == set(BrokerType) == SETTINGS.keys() == SECRETS.keys() == REQUESTS.keys()
+    assert set(DISPATCHED_QUEUES) == {"http", *types}
+    assert {str(kind.__struct_config__.tag) for kind in TARGETS} == {"http", "worker", *types}
+
+
+def test_what_is_left_out_has_its_default_and_is_not_stored() -> None:
+    found = read(KAFKA)
+    assert found == KafkaTarget(connection="orders", topic="invoices")
+    assert (found.queue_name, found.completion, found.key) == ("kafka", Completion.ACKNOWLEDGED, None)
+    stored = write_spec(read_spec({"schedule": "@daily", "target": KAFKA}))
+    assert '"target":{"type":"kafka","connection":"orders","topic":"invoices"}' in stored
+    in_force: dict[str, Any] = {**KAFKA, "headers": {}, "completion": "acknowledged", "key": None}
+    assert target_fields(read_stored(stored).target) == target_fields(found) == in_force
+
+
+def test_a_fault_is_named_by_its_field() -> None:
+    assert faults({**KAFKA, "connection": "Orders", "tpoic": "x", "completion": "later", "headers": {"Host": "x"}}) == {
+        "/target/connection": "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter",
+        "/target/tpoic": "is not a known field: did you mean 'topic'?",
+        "/target/completion": "must be one of acknowledged, reported",
+        "/target/headers/Host": "is set by Evertick",
+    }
+    assert faults({"type": "nats", "connection": "orders"}) == {"/target/subject": "is required"}
+    stream = {"type": "redis_stream", "connection": "orders", "stream": "s", "max_length": 0}
+    assert faults(stream) == {"/target/max_length": "must be from 1 to 1000000000"}
+    assert "/target/queue_url" in faults({"type": "sqs", "connection": "orders", "queue_url": "orders"})
+
+
+@pytest.mark.parametrize("name", list(DISPATCHED_QUEUES))
+def test_a_worker_cannot_have_the_queue_of_a_broker(name: str) -> None:
+    assert "is reserved" in faults({"type": "worker", "handler": "h", "queue": name})["/target/queue"]
+
+
+def test_a_template_takes_fields_of_the_payload() -> None:
+    target = read({**KAFKA, "key": "{{payload.account}}-{{payload.n}}"}, payload={"account": "a", "n": 7})
+    assert render_address(target, {"account": "b", "n": 1.0}) == {"topic": "invoices", "key": "b-1"}
+    assert faults({**KAFKA, "key": "{{payload.account}}"}, payload={"n": 7}) == {
+        "/payload": "has no field 'account', which key names"
+    }
+    assert "/target/key" in faults({**KAFKA, "key": "{{account}}"})
+    assert read({**KAFKA, "key": "{{payload.account}}"}, schedule="manual").key == "{{payload.account}}"
+
+
+def test_a_target_names_a_connection_of_its_type() -> None:
+    target = RedisStreamTarget(connection="orders", stream="s")
+    check_connection(target, {"orders": "redis_stream"})
+    check_connection(object(), {})
+    for known, reason in (
+        ({"orders": "nats"}, "is a connection of type nats, not redis_stream"),
+        ({"order": "redis_stream"}, "there is no connection 'orders': did you mean 'order'?"),
+        ({}, "there is no connection 'orders': add it with POST /api/v1/connections, of type redis_stream"),
+    ):
+        with pytest.raises(InvalidFields) as refused:
+            check_connection(target, known)
+        assert refused.value.faults == (("/target/connection", reason),)
+
+
+def test_a_connection_does_not_show_its_secrets() -> None:
+    fields = {"type": "nats", "settings": {"servers": ["a"]}, "secrets": {"token": "never to be seen"}}
+    found = read_connection(fields)
+    assert found.secrets == {"token": "never to be seen"}
+    assert "never to be seen" not in repr(found)
+
+
+def test_settings_of_another_release_can_be_read() -> None:
+    assert settings_in_force("nats", '{"servers":["a"],"reconnects":7}') == {
+        "servers": ["a"],
+        "username": None,
+        "tls": True,
+        "tls_ca": None,
+    }
