@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from evertick.targets.brokers import sqs
+from evertick.targets.brokers import redis_stream, sqs
 from targets.brokers.publishing import Guard, failure_of, message, publishing
 
 SECONDS = 10
@@ -74,3 +74,31 @@ async def test_the_guard_judges_each_endpoint_of_sqs_that_is_no_name(host: str) 
         failure = await failure_of(publisher.check())
     assert str(failure) == f"{host}: not a public address"
     assert not failure.retryable
+
+
+@pytest.mark.parametrize(
+    "answer", [b"$1000000000\r\n", b"*1000000000\r\n" + b"$9\r\n123456789\r\n" * 10], ids=["a text", "a list"]
+)
+async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes) -> None:
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n")
+        writer.write(answer)
+        while sent < 50_000_000:
+            writer.write(b"$9\r\n123456789\r\n" * 4096)
+            await writer.drain()
+            sent += 15 * 4096
+
+    async with (
+        serving(serve) as port,
+        publishing(
+            redis_stream.open_publisher, {"host": "localhost", "port": port, "database": 0, "tls": False}
+        ) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(stream="orders")))
+    assert str(failure) == "Redis sent an answer that is too long"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+    assert sent < 50_000_000
