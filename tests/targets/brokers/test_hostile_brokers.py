@@ -2,13 +2,15 @@
 
 import asyncio
 import gzip
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import pytest
+from pamqp import commands, frame
 
-from evertick.targets.brokers import redis_stream, sqs
+from evertick.targets.brokers import kafka, kafka_protocol as protocol, rabbitmq, redis_stream, sqs
 from targets.brokers.publishing import Guard, failure_of, message, publishing
 
 SECONDS = 10
@@ -102,3 +104,82 @@ async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes)
     assert str(failure) == "Redis sent an answer that is too long"
     assert (failure.retryable, failure.is_broker_down) == (True, True)
     assert sent < 50_000_000
+
+
+class NamingKafka:
+    """Names another broker, which is itself, each time it is asked, and gives out no producer ids."""
+
+    def __init__(self) -> None:
+        self.named = self.opened = self.now_open = self.most_open = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self.now_open += 1
+        self.most_open = max(self.most_open, self.now_open)
+        port = writer.get_extra_info("sockname")[1]
+        try:
+            while True:
+                data = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+                answer = self._metadata(port) if data[:2] == b"\0\x03" else struct.pack(">ihqh", 0, 14, -1, -1)
+                writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
+        finally:
+            self.now_open -= 1
+
+    def _metadata(self, port: int) -> bytes:
+        self.named += 1
+        brokers = struct.pack(">iii", 0, 1, self.named) + protocol.text(f"b{self.named}")
+        brokers += struct.pack(">i", port) + protocol.text(None)
+        topic = struct.pack(">ih", 1, 0) + protocol.text("orders") + b"\0"
+        partition = struct.pack(">ihiiii", 1, 0, 0, self.named, 0, 0)
+        return brokers + protocol.text("c") + struct.pack(">i", 1) + topic + partition
+
+
+def kafka_settings(port: int) -> dict[str, object]:
+    return {"bootstrap_servers": [f"localhost:{port}"], "security_protocol": "PLAINTEXT"}
+
+
+async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "MAX_CONNECTIONS", 3)
+    server = NamingKafka()
+    async with (
+        serving(server) as port,
+        publishing(kafka.open_publisher, kafka_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(topic="orders")))
+    assert str(failure) == "topic orders: the broker is still starting"
+    assert server.opened == len(kafka.BACKOFFS) + 2
+    assert server.most_open <= 4  # one is opened while another is closed
+
+
+async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
+    sizes: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(frame.marshal(commands.Connection.Start(), 0))
+        while True:
+            head = await reader.readexactly(7)
+            data = head + await reader.readexactly(int.from_bytes(head[3:7]) + 1)
+            _, channel, found = frame.unmarshal(data)
+            answers = {
+                commands.Connection.StartOk: commands.Connection.Tune(frame_max=9),
+                commands.Connection.Open: commands.Connection.OpenOk(),
+                commands.Channel.Open: commands.Channel.OpenOk(),
+                commands.Confirm.Select: commands.Confirm.SelectOk(),
+            }
+            if type(found) in answers:
+                writer.write(frame.marshal(answers[type(found)], channel))
+            if head[0] == 3:
+                sizes.append(len(data))
+                writer.write(frame.marshal(commands.Basic.Ack(1), channel))
+
+    async with (
+        serving(serve) as port,
+        publishing(
+            rabbitmq.open_publisher, {"host": "localhost", "port": port, "username": "u", "tls": False}
+        ) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        await publisher.publish(message(body=b"x" * 4000, routing_key="orders"))
+    assert sizes == [4008]
