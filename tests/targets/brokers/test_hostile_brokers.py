@@ -2,15 +2,19 @@
 
 import asyncio
 import gzip
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from pamqp import commands, frame
 
-from evertick.targets.brokers import kafka, kafka_protocol as protocol, rabbitmq, redis_stream, sqs
+from evertick.targets.brokers import kafka, kafka_protocol as protocol, nats, rabbitmq, redis_stream, sqs
+from evertick.targets.brokers.stream import tls_context
+from secured_server import write_certificates
 from targets.brokers.publishing import Guard, failure_of, message, publishing
 
 SECONDS = 10
@@ -183,3 +187,35 @@ async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
     ):
         await publisher.publish(message(body=b"x" * 4000, routing_key="orders"))
     assert sizes == [4008]
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+async def test_what_is_said_before_tls_names_no_servers_of_nats(tmp_path: Path, *, has_more: bool) -> None:
+    authority, certificate, key = tmp_path / "authority.pem", tmp_path / "server.pem", tmp_path / "server.key"
+    write_certificates(authority, certificate, key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    info = b'INFO {"connect_urls": ["elsewhere.example:4222"]}\r\n'
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not is_up:
+            return
+        writer.write(info * (1 + has_more))
+        await writer.start_tls(tls)
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"PONG\r\n")
+        await reader.readuntil(b"$JS.API.INFO")
+
+    guard, is_up = Guard(), True
+    async with asyncio.timeout(SECONDS), serving(serve) as port:
+        given = {"servers": [f"localhost:{port}"], "tls": True, "tls_ca": authority.read_text(encoding="utf-8")}
+        async with publishing(nats.open_publisher, given, dial=guard) as publisher:
+            failure = await failure_of(publisher.check())
+            is_up = False
+            await failure_of(publisher.check())
+    assert ("sent more than an INFO before TLS began" in str(failure)) is has_more
+    assert guard.asked == ["localhost"] * 2
+
+
+def test_the_authorities_of_the_system_are_read_once() -> None:
+    assert tls_context(None) is tls_context(None)
