@@ -35,6 +35,8 @@ from evertick.targets.brokers.stream import broker_down, open_stream, tls_contex
 ANSWER_SECONDS = 15.0
 """For one batch, and for connecting before it."""
 MAX_BATCH = 512
+MAX_ANSWERS = 1_048_576
+"""Bytes in answer to one batch. An id has about 20, what Redis says of itself some thousands."""
 _BROKER_STATES = ("MISCONF", "NOREPLICAS", "BUSY ", "TRYAGAIN")
 """What Redis says before its reason when it takes nothing at all."""
 
@@ -43,17 +45,51 @@ def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial
     return RedisStreamPublisher(msgspec.convert(settings, RedisStreamConnection), secrets, dial)
 
 
+class _Answers:
+    """What a server sends, up to MAX_ANSWERS for one batch: redis-py reads as much as the server announces."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._left = MAX_ANSWERS
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def renew(self) -> None:
+        self._left = MAX_ANSWERS
+
+    async def read(self, size: int) -> bytes:
+        return self._counted(await self._reader.read(size))
+
+    async def readline(self) -> bytes:
+        return self._counted(await self._reader.readline())
+
+    async def readexactly(self, size: int) -> bytes:
+        if size > self._left:
+            raise broker_down("Redis sent an answer that is too long")
+        return self._counted(await self._reader.readexactly(size))
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise broker_down("Redis sent an answer that is too long")
+        return data
+
+
 class _OpenedConnection(AbstractConnection):
     """A connection over a stream that is open already."""
 
+    answers: _Answers
+
     def open(self, stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        self._stream = stream
+        reader, self._opened = stream
+        self.answers = _Answers(reader)
 
     def repr_pieces(self) -> list[tuple[str, str | int]]:
         return []
 
     async def _connect(self) -> None:
-        self._reader, self._writer = self._stream
+        self._reader, self._writer = self.answers, self._opened  # type: ignore[assignment]
 
     def _host_error(self) -> str:
         return "Redis"
@@ -118,6 +154,7 @@ class RedisStreamPublisher:
         if not connection.is_connected:
             connection.open(await self._open())
             await connection.connect()  # type: ignore[no-untyped-call]
+        connection.answers.renew()
         await connection.send_packed_command([command for command, _ in batch], check_health=False)
         is_stale = False
         for _, answer in batch:

@@ -8,6 +8,7 @@ text.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,19 +17,22 @@ from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver,
 from evertick.domain.breaker import TenantHost
 from evertick.domain.errors import InvalidInput
 from evertick.domain.states import Outcome
+from evertick.runtime.logs import run_fields
 from evertick.targets.brokers.message import Addressed, message_of, target_in
 from evertick.targets.brokers.publisher import Message, PublishFailed
 from evertick.targets.brokers.publishers import ConnectionSettings, NoClient, Publishers
-from evertick.targets.egress.guard import DestinationRefused
 from evertick.targets.egress.resolution import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.egress.slots import Busy, Slots
 from evertick.targets.events import SOURCE
 from evertick.targets.hosts import Hosts
 
+logger = logging.getLogger("evertick.dispatcher")
+
 PER_CONNECTION = 128
 """Messages at once that one connection may wait for."""
 LONGEST_SECONDS = 30.0
 """A broker that has not acknowledged by then does not work, whatever the job's timeout."""
+UNREADABLE = "the broker sent what cannot be read"
 NO_SLOT = "deferred: no free slot for its connection"
 
 
@@ -115,10 +119,11 @@ class BrokerDelivery:
             return _accepted(found.target.completion, await used.publisher.publish(message))
         except PublishFailed as error:
             return Failed(str(error), retryable=error.retryable, is_host_well=not error.is_broker_down)
-        except DestinationRefused as error:
-            return Failed(f"not sent: {error}", retryable=False)
         except TooManyLookups:
             return NotStarted(f"deferred: {MAX_PER_TENANT} names of its tenant's targets are being looked up")
+        except Exception as error:  # a broker may answer anything
+            logger.warning("the client for %s failed", kind, exc_info=True, extra=run_fields(attempt))
+            return Failed(f"{UNREADABLE} ({type(error).__name__})", is_host_well=False)
         finally:
             self.publishers.give_back(used)
 
