@@ -63,13 +63,12 @@ class Slots(Generic[_K]):
         """Give it to the first that waits and may take it."""
         resource = self._resources[key]
         resource.slots.give_back(tenant_id)
-        for turn, waiting_id in list(resource.waiting.items()):
-            if not resource.slots.free:
-                return
-            if not turn.done() and resource.slots.may_take(waiting_id):
-                del resource.waiting[turn]
-                resource.slots.take(waiting_id)
-                turn.set_result(None)
+        while resource.waiting and resource.slots.free:
+            turn = _first(resource)
+            if turn is None:
+                break
+            resource.slots.take(resource.waiting.pop(turn))
+            turn.set_result(None)
         self._forget_if_unused(key, resource)
 
     async def _wait(self, key: _K, resource: _Resource, tenant_id: int) -> None:
@@ -93,6 +92,14 @@ class Slots(Generic[_K]):
     def _forget_if_unused(self, key: _K, resource: _Resource) -> None:
         if not resource.slots and not resource.waiting and self._resources.get(key) is resource:
             del self._resources[key]
+
+
+def _first(resource: _Resource) -> asyncio.Future[None] | None:
+    """The first that waits and may take a slot."""
+    for turn, tenant_id in resource.waiting.items():
+        if not turn.done() and resource.slots.may_take(tenant_id):
+            return turn
+    return None
 
 
 def _give_up(turn: asyncio.Future[None]) -> None:
