@@ -56,8 +56,6 @@ lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 		--python-version 3.11 --upgrade --group servers -o requirements/servers.lock
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --python-version 3.11 - -c requirements/dev.lock -o requirements/build.lock
-	echo 'moto[server]' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --python-version 3.11 --upgrade - -o requirements/moto.lock
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Evertick needs Python 3.11 or newer")'
@@ -68,13 +66,7 @@ $(VENV)/run.stamp: $(VENV)/bin/python requirements/run.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-# The server like S3 that tests start has an environment of its own: it needs an older python-dateutil than we run with.
-$(VENV)/moto.stamp: $(VENV)/bin/python requirements/moto.lock
-	$(PYTHON) -m venv $(VENV)/moto
-	$(VENV)/moto/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/moto.lock
-	@touch $@
-
-$(VENV)/dev.stamp: $(VENV)/run.stamp $(VENV)/moto.stamp requirements/dev.lock
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 

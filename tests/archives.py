@@ -2,85 +2,55 @@
 
 import asyncio
 import os
-import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
-import pytest
 
-from engine import until
 from evertick.config import Settings
 from evertick.runtime.archive import Archive, open_archive
 from evertick.store.archive.parquet import ParquetArchive
+from servers.aws import REGION, AwsServer
 
 BUCKET = "history"
-STOP_SECONDS = 60
 
 
 class S3Server:
-    """A server like S3, as a child process on a free port. It keeps nothing over a stop."""
+    """The S3 of moto, whose bucket is made at each start: it keeps nothing over a stop."""
 
-    def __init__(self) -> None:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self._port = int(listener.getsockname()[1])
-        self._process: asyncio.subprocess.Process | None = None
-        self.endpoint = f"http://127.0.0.1:{self._port}"
+    def __init__(self, server: AwsServer) -> None:
+        self._server = server
         self.settings = Settings(
             archive_url=f"s3://{BUCKET}/evertick",
-            archive_endpoint=self.endpoint,
-            archive_region="us-east-1",
+            archive_endpoint=server.url,
+            archive_region=REGION,
             archive_access_key="key",
             archive_secret_key="secret",
         )
         self.filesystem = pafs.S3FileSystem(
             access_key="key",
             secret_key="secret",
-            endpoint_override=self.endpoint,
-            region="us-east-1",
+            endpoint_override=server.url,
+            region=REGION,
             allow_bucket_creation=True,
         )
 
     async def start(self) -> None:
-        program = Path(sys.prefix) / "moto" / "bin" / "moto_server"
-        if not program.exists():
-            pytest.skip("NOT TESTED WITH S3: there is no moto_server; `make test` installs it")
-        quiet = asyncio.subprocess.DEVNULL
-        self._process = await asyncio.create_subprocess_exec(
-            program, "-H", "127.0.0.1", "-p", str(self._port), stdout=quiet, stderr=quiet
-        )
-
-        async def answers() -> bool:
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                writer.close()
-                return True
-            return False
-
-        await until(answers)
+        await asyncio.to_thread(self._server.start)
         await asyncio.to_thread(self.filesystem.create_dir, BUCKET)
-
-    async def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            async with asyncio.timeout(STOP_SECONDS):
-                await process.wait()
 
 
 @asynccontextmanager
-async def s3_server() -> AsyncIterator[S3Server]:
+async def s3_server(directory: Path) -> AsyncIterator[S3Server]:
+    """A server that was not started yet."""
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"  # no test asks the network for credentials
-    server = S3Server()
-    await server.start()
+    server = AwsServer(directory)
     try:
-        yield server
+        yield S3Server(server)
     finally:
-        await server.stop()
+        await asyncio.to_thread(server.close)
 
 
 @asynccontextmanager

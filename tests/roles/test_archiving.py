@@ -10,13 +10,13 @@ import asyncpg
 import pyarrow.parquet as pq
 import pytest
 
-from archives import BUCKET, S3Server, directory_archive, failing_archive, files_in, s3_server
+from archives import BUCKET, directory_archive, failing_archive, files_in, s3_server
 from evertick.domain import archiving as archiving_rules
 from evertick.domain.archiving import FileKind
 from evertick.domain.ids import MAX_ID, Prefix, format_id
 from evertick.domain.schedule.instants import to_us
 from evertick.metrics.catalog import STATEMENT_SECONDS
-from evertick.roles.janitor import Janitor, exporting
+from evertick.roles.janitor import Janitor, archiving, exporting
 from evertick.roles.janitor.archiving import Archiving
 from evertick.runtime.archive import Archive, open_archive
 from evertick.store.archive import days
@@ -109,9 +109,10 @@ async def test_a_day_is_in_files_when_it_is_dropped(
     assert await Archiving(pool, archive, HISTORY).archive_days() == 0
 
 
-async def test_a_day_goes_to_storage_like_s3(pool: Pool, aged: AgedTables, old_at: datetime) -> None:
+async def test_a_day_goes_to_storage_like_s3(pool: Pool, aged: AgedTables, old_at: datetime, tmp_path: Path) -> None:
     await some_day(aged, old_at)
-    async with s3_server() as server, open_archive(server.settings) as archive:
+    async with s3_server(tmp_path) as server, open_archive(server.settings) as archive:
+        await server.start()
         assert archive is not None
         assert await Archiving(pool, archive, HISTORY).archive_days() == 1
         (file,) = [file for file in await days.files_of_day(pool, old_at.date()) if file.kind == "runs"]
@@ -119,10 +120,11 @@ async def test_a_day_goes_to_storage_like_s3(pool: Pool, aged: AgedTables, old_a
         assert pq.ParquetFile(source).metadata.num_rows == 4
 
 
-async def test_while_the_storage_is_away_days_stay(pool: Pool, aged: AgedTables, old_at: datetime) -> None:
+async def test_while_the_storage_is_away_days_stay(
+    pool: Pool, aged: AgedTables, old_at: datetime, tmp_path: Path
+) -> None:
     await some_day(aged, old_at)
-    server = S3Server()
-    async with open_archive(server.settings) as archive:
+    async with s3_server(tmp_path) as server, open_archive(server.settings) as archive:
         assert archive is not None
         with pytest.raises(ArchiveUnavailable):
             await Archiving(pool, archive, HISTORY).archive_days()
@@ -131,10 +133,7 @@ async def test_while_the_storage_is_away_days_stay(pool: Pool, aged: AgedTables,
         assert await aged.count("gaps") == 1
         assert (await days.marks(pool)).error is not None
         await server.start()
-        try:
-            assert await Archiving(pool, archive, HISTORY).archive_days() == 1
-        finally:
-            await server.stop()
+        assert await Archiving(pool, archive, HISTORY).archive_days() == 1
     assert (await days.marks(pool)).error is None
 
 
@@ -204,6 +203,58 @@ async def test_a_file_that_was_damaged_since_it_was_checked_is_written_again_bef
     assert await Archiving(pool, archive, HISTORY).archive_days() == 1
     assert len(rows_of(tmp_path, "runs")) == 4
     assert path not in files_in(tmp_path)
+
+
+async def test_a_file_that_is_gone_since_it_was_checked_is_written_again_before_the_drop(
+    pool: Pool, aged: AgedTables, old_at: datetime, archive: Archive, tmp_path: Path
+) -> None:
+    await some_day(aged, old_at)
+    await exporting.DayExport(pool, archive, old_at.date()).run(await aged.now())
+    (path,) = [path for path in files_in(tmp_path) if path.startswith("runs")]
+    (tmp_path / path).unlink()
+    assert await Archiving(pool, archive, HISTORY).archive_days() == 1
+    assert len(rows_of(tmp_path, "runs")) == 4
+
+
+async def test_a_verified_day_is_dropped_when_the_ledgers_can_be_locked_again(  # noqa: PLR0917 - fixtures
+    pool: Pool,
+    aged: AgedTables,
+    old_at: datetime,
+    archive: Archive,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archiving, "DROP_PAUSE_SECONDS", 0.01)
+    await some_day(aged, old_at)
+    reader = await connect(database_url)
+    waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+    async with reader.transaction():
+        await reader.execute("SELECT FROM attempts LIMIT 1")
+        dropped = asyncio.create_task(Archiving(pool, archive, HISTORY).archive_days())
+        while not await aged.connection.fetchval(waiting):
+            assert not dropped.done()
+        while await aged.connection.fetchval(waiting):  # until it has given up once
+            pass
+    assert await dropped == 1
+    await reader.close()
+
+
+async def test_an_export_that_lost_its_claim_checks_no_file(
+    pool: Pool, aged: AgedTables, old_at: datetime, database_url: str
+) -> None:
+    first = await days.claim(pool, old_at.date(), "first")
+    assert first is not None
+    assert await days.note_file(pool, first, "runs/x.parquet", 1, FileKind.RUNS)
+    other = await connect(database_url)
+    file = days.KnownFile("runs/x.parquet", 1, "runs", 1, 1, 1, "1", "")
+    async with other.transaction():
+        await days.claim(other, old_at.date(), "second")
+        checked = asyncio.create_task(days.check_file(pool, first, file, days.Extent(0, 0, old_at, old_at)))
+        while not checked.done():
+            if await aged.connection.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
+                break
+    assert not await checked
+    await other.close()
 
 
 @pytest.mark.parametrize("late", ["outcome", "attempt", "gap", "widened gap", "withdrawal"])

@@ -66,9 +66,9 @@ async def created(tenant: TenantContext, count: int) -> list[str]:
 
 async def send(dispatcher: Dispatcher) -> int:
     """Send to all sinks that can be leased; how many these are."""
-    leased = await dispatcher.event_sinks.lease()
+    leased, until = await dispatcher.event_sinks.lease()
     for sink in leased:
-        await dispatcher.event_sinks.send(sink)
+        await dispatcher.event_sinks.send(sink, until)
     return len(leased)
 
 
@@ -148,8 +148,8 @@ async def test_a_dispatcher_that_dies_after_a_delivery_causes_a_repetition_with_
 
     receiver.will(hang)
     async with dispatching(database_url) as first:
-        (sink,) = await first.event_sinks.lease()
-        sending = asyncio.create_task(first.event_sinks.send(sink))
+        (sink,), until = await first.event_sinks.lease()
+        sending = asyncio.create_task(first.event_sinks.send(sink, until))
         await receiver.until_received(1)
         sending.cancel()  # as a crash: it neither stores its position nor gives the lease back
         await asyncio.wait([sending])
@@ -169,12 +169,12 @@ async def test_a_dispatcher_that_lost_its_lease_stores_nothing(
     await sink_to(tenant, receiver)
     await created(tenant, PAGE + 1)
     async with dispatching(database_url) as slow, dispatching(database_url) as fast:
-        (old,) = await slow.event_sinks.lease()
-        assert await fast.event_sinks.lease() == []
+        (old,), until = await slow.event_sinks.lease()
+        assert (await fast.event_sinks.lease())[0] == []
         await connection.execute("UPDATE event_sinks SET leased_until = clock_at() - interval '1 s'")
         assert await send(fast) == 1
         cursor = await connection.fetchval("SELECT cursor FROM event_sinks")
-        await slow.event_sinks.send(old)
+        await slow.event_sinks.send(old, until)
         assert await connection.fetchval("SELECT cursor FROM event_sinks") == cursor
         ids = [event["id"] for event in received(receiver)]
         assert len(ids) == PAGE + 1 + PAGE  # a page of the slow one came again, and no more
@@ -186,11 +186,38 @@ async def test_no_batch_is_sent_when_the_lease_may_have_run_out(
 ) -> None:
     await sink_to(tenant, receiver)
     await created(tenant, 1)
-    (sink,) = await dispatcher.event_sinks.lease()
-    times = iter([0.0, 31.0])
-    dispatcher.event_sinks.monotonic = lambda: next(times)
-    await dispatcher.event_sinks.send(sink)
+    dispatcher.event_sinks.monotonic = lambda: 0.0
+    (sink,), until = await dispatcher.event_sinks.lease()
+    dispatcher.event_sinks.monotonic = lambda: 31.0  # counted from before the lease was asked for
+    await dispatcher.event_sinks.send(sink, until)
     assert receiver.received == []
+
+
+async def test_the_lease_of_a_sink_that_was_removed_is_worth_nothing_for_the_next(
+    tenant: TenantContext, receiver: Receiver, pool: Pool
+) -> None:
+    await sink_to(tenant, receiver)
+    await created(tenant, 1)
+    (old,) = await events.lease_sinks(pool, 60, 1)
+    await put_stream(tenant, EventStreamRequest())
+    await sink_to(tenant, receiver)
+    await created(tenant, 1)
+    (new,) = await events.lease_sinks(pool, 60, 1)
+    assert await events.advance(pool, old, old.latest, 60) is None
+    assert await events.advance(pool, new, new.latest, 60) == new.latest
+
+
+async def test_a_sink_that_got_all_events_missed_none_however_old_they_are(
+    dispatcher: Dispatcher, tenant: TenantContext, receiver: Receiver, connection: asyncpg.Connection
+) -> None:
+    await sink_to(tenant, receiver)
+    await created(tenant, 1)
+    await send(dispatcher)
+    await connection.execute("DELETE FROM events")
+    await connection.execute("UPDATE event_positions SET kept_from = last_position + 1")
+    await created(tenant, 1)
+    await send(dispatcher)
+    assert [event["type"] for event in received(receiver)] == ["evertick.job.created"] * 2
 
 
 async def test_the_sink_of_the_host_gets_the_events_of_all_tenants(

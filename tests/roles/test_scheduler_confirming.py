@@ -16,7 +16,7 @@ from engine import LEASE, add_job, scheduler
 from evertick.domain.cluster_identity import RECENT, Suspicion
 from evertick.roles.scheduler import Scheduler
 from evertick.store.database import connect
-from evertick.store.engine import identity, lanes
+from evertick.store.engine import identity, lanes, members
 from evertick.store.engine.lanes import LeasedRange, PutBack
 from evertick.usecases import cluster
 from evertick.usecases.context import TenantContext
@@ -145,17 +145,27 @@ async def test_a_process_that_is_led_to_an_older_state_stops(connection: asyncpg
     assert await beat(node) == 0
 
 
+async def test_what_a_process_gives_up_in_an_older_state_is_no_trace_of_work(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    await connection.execute(RESTART)
+    await age_traces(connection, LONG)
+    await members.release(connection, node.state.node, list(node.state.ownership.epochs)[:9])  # before it knows
+    assert await beat(node) == 0
+    assert await suspicion(connection) is Suspicion.BEHIND
+
+
 async def test_schedulers_that_start_at_once_come_to_one_decision(
     connection: asyncpg.Connection, database_url: str, node: Scheduler
 ) -> None:
     recent = "SELECT count(*) FROM nodes WHERE seen_at > clock_at() - $1::interval"
-    for age, members in ((timedelta(0), 5), (LONG, 0)):  # with the one that was there before
+    for age, alive in ((timedelta(0), 5), (LONG, 0)):  # with the one that was there before
         await fail_over(connection, age)
         async with contenders(database_url, 4) as fresh:
             await asyncio.gather(*(each.membership.step() for each in fresh))
             await asyncio.gather(*(beat(each) for each in fresh))
-            assert (await identity.facts(connection)).is_confirmed == bool(members)
-            assert await connection.fetchval(recent, RECENT) == members
+            assert (await identity.facts(connection)).is_confirmed == bool(alive)
+            assert await connection.fetchval(recent, RECENT) == alive
 
 
 async def test_a_copy_beside_the_original_waits_for_an_operator(

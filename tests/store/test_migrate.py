@@ -49,6 +49,30 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty: asyncpg.Conne
     assert await empty.fetchval("SELECT to_regnamespace('evertick') IS NULL")
 
 
+async def test_nobody_waits_for_long_behind_a_migration_that_cannot_lock_a_table(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_MS", 200)
+    monkeypatch.setattr(migrate, "PAUSE_SECONDS", 0.1)
+    migrating, reporting, other = [await connect(database_url) for _ in range(3)]
+    step = Migration(
+        "9999_next", "ALTER TABLE gaps ADD COLUMN next integer; ALTER TABLE tenants ADD COLUMN next integer"
+    )
+    told: list[str] = []
+    async with reporting.transaction():
+        await reporting.execute("SELECT FROM tenants")
+        done = asyncio.create_task(migrate.migrate(migrating, told.append, known=[*migrations(), step]))
+        while not await other.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
+            assert not done.done()
+        # It has locked this table, and waits for the other one.
+        await other.fetch("SELECT FROM gaps", timeout=10)
+        assert told == []
+    assert await done == 1
+    assert told == ["9999_next"]
+    for connection in (migrating, reporting, other):
+        await connection.close()
+
+
 async def test_a_session_without_settings_finds_the_schema_by_the_setting_of_the_role(
     empty: asyncpg.Connection, empty_url: str
 ) -> None:

@@ -290,6 +290,25 @@ async def test_a_hot_statement_finds_its_rows_by_index(filled: asyncpg.Connectio
     assert {scan.index for scan in found if scan.table not in TINY} <= INDEXES[name]
 
 
+async def test_recording_looks_up_open_runs_by_a_plan_from_when_there_were_none(
+    postgres_server: postgres.Server,
+) -> None:
+    """Vacuum finds the table empty between two ticks. The index is as large as it ever was, and will be full again."""
+    async with postgres_server.database() as url:
+        connection = await connect(url)
+        await connection.execute(
+            "INSERT INTO open_runs (job_id, fire_at, lane_id, seq)"
+            " SELECT n, now(), 1, n FROM generate_series(1, 20000) AS n"
+        )
+        await connection.execute("DELETE FROM open_runs")
+        await connection.execute("VACUUM (ANALYZE) open_runs")
+        found = await scans(connection, statements.load("outcomes")["record"])
+        await connection.close()
+    open_runs = [scan for scan in found if scan.table == "open_runs"]
+    assert open_runs
+    assert [scan for scan in open_runs if not all(key in scan.condition for key in ("job_id", "fire_at"))] == []
+
+
 async def test_loading_reads_no_timers_beyond_its_stretch(filled: asyncpg.Connection) -> None:
     found = await scans(filled, statements.load("timers")["load"])
     assert any(scan.index == "timers_due" and scan.condition.count("due_at") == 2 for scan in found)

@@ -23,7 +23,7 @@ def rooms(*with_work: int) -> dict[int, int]:
         delivered.count(LARGE)
     keyring = Keyring(Seal(["00" * 32]))
     queues = TenantQueues(keyring, slots, SlotQueue(slots, lambda: 0.0), delivered, _look)
-    queues._with_work = {queue_id: queue_id for queue_id in with_work}
+    queues.with_work = {queue_id: queue_id for queue_id in with_work}
     return queues.rooms(SIZE, 0)
 
 

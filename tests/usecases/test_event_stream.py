@@ -1,7 +1,8 @@
 """The event stream: it holds exactly the ledger, in an order that readers can resume, whoever commits when."""
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.events import PUBLIC, STORED, EventType
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.domain.states import FINAL_RUNS
+from evertick.runtime import events as runtime_events
 from evertick.store import database
 from evertick.store.database import Pool
 from evertick.store.tenants import audit, events
@@ -29,6 +31,7 @@ from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from evertick.usecases.runs.reading import get_run, job_runs
 from evertick.usecases.runs.requests import cancel, replay, trigger
 from evertick.usecases.tenants.events import get_stream, position_of, put_stream, read, remove_stream
+from hooked_pool import Run, hooked
 from usecases.world import WORKER, World, at, key_of
 
 ON = EventStreamRequest()
@@ -326,6 +329,41 @@ async def test_a_reader_that_comes_too_late_learns_that_it_missed_events(
     assert types_of(await read_all(tenant)) == ["job.created"]  # one that begins here has missed nothing
 
 
+async def test_a_reader_learns_of_a_day_that_is_dropped_while_it_reads(streaming: World, tenant: TenantContext) -> None:
+    await streaming.minutely()
+    (seen,) = await read_all(tenant)
+    await streaming.minutely()
+    assert len(await read_all(tenant)) == 2
+    dropped: list[int] = []
+
+    async def drop_before(run: Run, _: Mapping[str, Any]) -> Any:
+        if not dropped:
+            dropped.append(await events.drop_days(streaming.pool, at(48 * 60)))
+        return await run()
+
+    reading = replace(tenant, pool=hooked(streaming.pool, "events.page", drop_before))
+    page = await read(reading, after=position_of(seen.id))
+    assert dropped == [1]
+    assert types_of(page.events) == ["events.lost"]
+
+
+async def test_a_search_for_rare_types_reads_so_many_events_and_goes_on_after_them(
+    streaming: World, tenant: TenantContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_events, "MAX_LOOKED_AT", 2)
+    for _ in range(5):
+        await streaming.minutely()
+    last = await streaming.minutely()
+    await pause(tenant, last.job_id)
+    every = await read_all(tenant)
+    first = await read(tenant, types=[EventType.JOB_PAUSED])
+    assert (first.events, first.cursor, first.is_last) == ([], int(every[1].id), False)
+    pages = [first]
+    while not pages[-1].is_last:
+        pages.append(await read(tenant, after=pages[-1].cursor, types=[EventType.JOB_PAUSED]))
+    assert [event.id for page in pages for event in page.events] == [every[-1].id]
+
+
 async def test_a_stream_that_was_off_for_a_while_says_so(streaming: World, tenant: TenantContext) -> None:
     await streaming.minutely()
     (seen,) = await read_all(tenant)
@@ -336,9 +374,10 @@ async def test_a_stream_that_was_off_for_a_while_says_so(streaming: World, tenan
     await streaming.set_clock(at(3))
     other = streaming.tenant(1)
     await put_stream(other, ON)
-    assert await read_all(tenant, seen.id) == []  # nothing had a position meanwhile
+    (lost,) = await read_all(tenant, seen.id)  # though nothing had a position meanwhile
+    assert (lost.type, lost.data.after) == ("evertick.events.lost", seen.id)
     await streaming.minutely(name="told")
-    assert [event.data.job_name for event in await read_all(tenant, seen.id)] == ["told"]
+    assert [event.data.job_name for event in await read_all(tenant, lost.id)] == ["told"]
 
 
 async def test_entries_of_the_audit_log_are_events_for_those_who_may_read_it(

@@ -28,28 +28,41 @@ from evertick.store.tenants import events
 from evertick.store.tenants.events import EventAttempt, EventRow, Range
 
 SOURCE = "/evertick/tenants/"
+MAX_LOOKED_AT = 20_000
+"""Events that one page of some types is looked for in."""
 _E = TypeVar("_E", Run, Attempt)
 
 
 class EventPage(NamedTuple):
-    """Events in order. `cursor`: where the next page begins. `is_last`: the stream has no more for now."""
+    """Events in order. `cursor`: where the next page begins. `is_last`: the stream has no more for now.
+
+    A page that is not the last may be short, even empty.
+    """
 
     events: list[Event]
     cursor: int
     is_last: bool
 
 
-async def read_page(connection: Connection, wanted: Range, kept_after: int, most: int) -> EventPage:
+async def read_page(connection: Connection, wanted: Range, most: int) -> EventPage:
     """The next events of a range. A reader whose next ones are not kept any more gets an event that says so first."""
     lost: list[Event] = []
-    if has_lost(wanted.after, kept_after):
-        lost = [_lost(wanted.tenant_id, wanted.after, kept_after)]
+    came_after = wanted.after
+    while True:
+        # Else a search for a rare type would be one statement through all events that are kept.
+        until = wanted.until if wanted.types is None else await events.looked_until(connection, wanted, MAX_LOOKED_AT)
+        rows = await events.page(connection, wanted._replace(until=until), most)
+        # Asked after the page was read: if a day was dropped before that, this tells.
+        kept_after = await events.kept_after(connection, wanted.tenant_id)
+        if kept_after is None or not has_lost(wanted.after, kept_after):
+            break
+        lost = [_lost(wanted.tenant_id, came_after, kept_after)]
         wanted = wanted._replace(after=kept_after)
-    rows = await events.page(connection, wanted, most)
     attempts = await _attempts(connection, rows)
     made = [_event_of(row, attempts.get(row.position, ())) for row in rows]
-    is_last = len(rows) < most
-    return EventPage([*lost, *made], max(wanted.after, wanted.until) if is_last else rows[-1].position, is_last)
+    is_full = len(rows) == most
+    cursor = rows[-1].position if is_full else max(wanted.after, until)
+    return EventPage([*lost, *made], cursor, is_last=not is_full and until == wanted.until)
 
 
 async def _attempts(connection: Connection, rows: Iterable[EventRow]) -> Mapping[int, Sequence[EventAttempt]]:

@@ -3,7 +3,9 @@
 And creates and drops temporary databases, beside the others of a server.
 """
 
+import asyncio
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,13 @@ from evertick.domain.errors import EvertickError
 from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.statements import Connection
 
+logger = logging.getLogger("evertick")
+
 OLDEST_POSTGRES = 15
+LOCK_MS = 3000
+"""Longer than deadlock_timeout: autovacuum, which has the lock of a table, gives way after that."""
+PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 60.0
 # A large table may take long, and so may the wait for another process that migrates.
 _MIGRATION_SECONDS = 24 * 60 * 60
 _LOCK = int.from_bytes(b"evertick", "big")
@@ -78,24 +86,40 @@ async def migrate(
     """Apply what is missing, all or nothing, and say how many. Another process that migrates waits and finds it done.
 
     `applied` is called with the name of each; `known` are the migrations to apply, all of this version unless given.
+    While a lock cannot be had soon, all is undone and tried again later: whatever uses the table waits behind it.
     """
     await _refuse_old_server(connection)
+    pause = PAUSE_SECONDS
+    while True:
+        try:
+            names = await _migrate_once(connection, known or migrations())
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            logger.warning("the migration could not lock a table, and is tried again in %.0f s: %s", pause, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            continue
+        for name in names:
+            applied(name)
+        return len(names)
+
+
+async def _migrate_once(connection: Session, known: Sequence[Migration]) -> list[str]:
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_MIGRATION_SECONDS)
+        await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, digest text NOT NULL,"
             " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), needs text)"
         )
-        waiting = pending(known or migrations(), await _applied(connection))
+        waiting = pending(known, await _applied(connection))
         for migration in waiting:
             await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
-            applied(migration.name)
         await _note(connection, waiting)
         await _remember_search_path(connection)
-    return len(waiting)
+    return [migration.name for migration in waiting]
 
 
 async def waiting_migrations(connection: Connection) -> list[Migration]:

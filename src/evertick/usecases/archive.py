@@ -10,7 +10,6 @@ from evertick.store.archive import days
 from evertick.store.archive.days import ExportedDay
 from evertick.store.database import Pool
 from evertick.store.engine import clock
-from evertick.store.errors import ArchiveUnavailable
 from evertick.store.maintenance import ledgers
 from evertick.store.statements import Connection
 from evertick.usecases.context import TenantContext
@@ -39,16 +38,7 @@ async def verify(operator: TenantContext, day: date) -> VerifiedDay:
     files = await days.files_of_day(operator.pool, day)
     if not files:
         raise InvalidInput("day", f"{day} has no files in the archive")
-    damaged = []
-    for file in files:
-        try:
-            is_as_it_was = await is_intact(operator.archive, file)
-        except ArchiveUnavailable as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            is_as_it_was = False
-        if not is_as_it_was:
-            damaged.append(file.path)
+    damaged = [file.path for file in files if not await is_intact(operator.archive, file)]
     return VerifiedDay(day, len(files), sum(file.rows for file in files), sum(file.bytes for file in files), damaged)
 
 

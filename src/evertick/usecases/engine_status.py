@@ -86,9 +86,9 @@ async def _clock_skew(pool: Pool) -> float:
 
 async def replica_lag(replica: Pool, primary: Pool) -> float | None:
     """How many seconds a standby is behind, at most; None: it has no heartbeat of a scheduler."""
-    seen_at = await members.last_seen(replica)
     now_at = await lanes.clock(primary)
-    return None if seen_at is None else max(0.0, (now_at - seen_at).total_seconds())
+    seen_at = await members.last_seen(replica, now_at)
+    return None if seen_at is None else (now_at - seen_at).total_seconds()
 
 
 def opaque_name(node: str) -> str:

@@ -25,7 +25,7 @@ import msgspec
 
 from evertick.contract.events import Event, Sink, WebhookSink
 from evertick.contract.target import HttpTarget
-from evertick.domain.attempt import AttemptOutcome, Succeeded
+from evertick.domain.attempt import AttemptOutcome, HandedOver, Succeeded
 from evertick.domain.events import wait_seconds
 from evertick.metrics.catalog import EVENTS_SENT
 from evertick.roles.dispatcher.tenants import Keyring
@@ -96,36 +96,36 @@ class EventSinks:
         await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def _step(self) -> float:
-        leased = await self.lease()
+        leased, until = await self.lease()
         for sink in leased:
-            task = asyncio.create_task(self._send_logged(sink))
+            task = asyncio.create_task(self._send_logged(sink, until))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         return POLL_SECONDS
 
-    async def lease(self) -> list[LeasedSink]:
-        """Sinks to send to, and the secrets of their tenants."""
+    async def lease(self) -> tuple[list[LeasedSink], float]:
+        """Sinks to send to, until when by the monotonic clock; and the secrets of their tenants."""
+        until = self.monotonic() + LEASE_SECONDS
         room = AT_ONCE - len(self._sending)
         if not room:
-            return []
+            return [], until
         leased = await events.lease_sinks(self._pool, LEASE_SECONDS, room)
         await self._keyring.learn(self._pool, {sink.tenant_id for sink in leased})
-        return leased
+        return leased, until
 
-    async def _send_logged(self, sink: LeasedSink) -> None:
+    async def _send_logged(self, sink: LeasedSink, until: float) -> None:
         try:
-            await self.send(sink)
+            await self.send(sink, until)
         except Exception:
             # The lease runs out by itself.
             logger.exception("sending events failed", extra=tenant_fields(sink.tenant_id))
 
-    async def send(self, sink: LeasedSink) -> None:
+    async def send(self, sink: LeasedSink, until: float) -> None:
         """Send what there is, until there is no more, the sink fails, or another has the lease."""
-        until = self.monotonic() + LEASE_SECONDS
         cursor, latest = sink.cursor, sink.latest
         while cursor < latest and not self._is_stopping:
             wanted = Range(sink.tenant_id, cursor, latest, sink.types, sink.is_of_all)
-            page = await read_page(self._pool, wanted, sink.kept_after, PAGE)
+            page = await read_page(self._pool, wanted, PAGE)
             for batch in [*_batches(page.events), None]:
                 if batch is not None:
                     if self.monotonic() > until - SPARE_SECONDS:
@@ -136,8 +136,8 @@ class EventSinks:
                         await self._failed(sink, error)
                         return
                 cursor = page.cursor if batch is None else max(cursor, int(batch.last_id))
-                reached = await events.advance(self._pool, sink, cursor, LEASE_SECONDS)
                 until = self.monotonic() + LEASE_SECONDS
+                reached = await events.advance(self._pool, sink, cursor, LEASE_SECONDS)
                 if reached is None:
                     return
                 latest = reached
@@ -185,6 +185,6 @@ def _batches(found: Sequence[Event]) -> Iterator[Batch]:
 
 
 def _error_of(outcome: AttemptOutcome | str) -> str | None:
-    if isinstance(outcome, Succeeded):
+    if isinstance(outcome, Succeeded | HandedOver):
         return None
     return outcome if isinstance(outcome, str) else outcome.error

@@ -153,7 +153,7 @@ class TenantQueues:
         self._delivery_counts = delivery_counts
         self._look = look
         self._looked = self._listed = -math.inf
-        self._with_work: dict[int, int] = {}  # from queue to tenant
+        self.with_work: dict[int, int] = {}  # from queue to tenant
         self._names: dict[int, str] = {}
         self._after = 0
 
@@ -185,11 +185,11 @@ class TenantQueues:
         self._after = found[-1].queue_id if len(found) == MAX_QUEUES else 0
         await self._keyring.learn_from(pool, found)
         unreadable = self._keyring.unreadable
-        self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
+        self.with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
         self._names |= {queue.queue_id: queue.name for queue in found}
         self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
         self.rates = {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
-        self.ids |= self._with_work.keys()
+        self.ids |= self.with_work.keys()
 
     def rooms(self, size: int, held: int) -> dict[int, int]:
         """Of each tenant, to have half of what it does in a second, or else each free slot; equal parts of it from
@@ -199,10 +199,10 @@ class TenantQueues:
         waits in all. While other tenants have work it is less: they wait while a large lease is under way.
         """
         may_wait = size - self._slots.total if held <= size else 0
-        divisor = SHARED_DIVISOR if len({*self._with_work.values(), *self._queue.tenants()}) > 1 else 1
-        queues = Counter(self._with_work.values())
+        divisor = SHARED_DIVISOR if len({*self.with_work.values(), *self._queue.tenants()}) > 1 else 1
+        queues = Counter(self.with_work.values())
         rooms = {}
-        for queue_id, tenant_id in self._with_work.items():
+        for queue_id, tenant_id in self.with_work.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
             did = self._delivery_counts.recent(tenant_id) // divisor
             most = self._slots.most(tenant_id)

@@ -27,6 +27,7 @@ from evertick.runtime.archive import Archive
 from evertick.runtime.logs import tenant_fields
 from evertick.runtime.loop import Loop
 from evertick.store.archive import days
+from evertick.store.archive.days import Claim
 from evertick.store.database import Pool
 from evertick.store.engine import clock
 from evertick.store.errors import ArchiveUnavailable
@@ -40,6 +41,9 @@ EVERY_SECONDS = 60.0
 LEFTOVERS_KEPT = timedelta(hours=1)
 """A process that hangs may yet write a file that another has removed: for so long it is removed again."""
 FILES_PER_BATCH = 100
+DROP_TRIES = 20
+DROP_PAUSE_SECONDS = 3.0
+"""A long report keeps the ledgers from being locked. Another export would read all files again."""
 ACTOR = "janitor"
 
 
@@ -115,12 +119,20 @@ class Archiving:
         except ClaimLost:
             logger.warning("another janitor exports %s", day)
             return False
-        result = await days.drop_archived_day(self._pool, claim)
+        result = await self._drop(claim)
         if result != "dropped":
             logger.info("%s is archived and could not be dropped yet: %s", day, result)
             return False
         ARCHIVED_DAYS.add(1)
         return True
+
+    async def _drop(self, claim: Claim) -> str:
+        for _ in range(DROP_TRIES - 1):
+            result = await days.drop_archived_day(self._pool, claim)
+            if result != "locked":
+                return result
+            await asyncio.sleep(DROP_PAUSE_SECONDS)
+        return await days.drop_archived_day(self._pool, claim)
 
     async def _remove_leftovers(self, now_at: datetime) -> None:
         for leftover in await days.leftovers(self._pool, FILES_PER_BATCH):

@@ -35,7 +35,7 @@ from evertick.runtime.archive import Archive
 from evertick.store.archive import days
 from evertick.store.archive.days import AttemptLine, Claim, GapLine, KnownFile, Measured
 from evertick.store.database import Pool
-from evertick.store.errors import ArchiveDamaged
+from evertick.store.errors import ArchiveDamaged, ArchiveUnavailable
 from evertick.version import __version__
 
 logger = logging.getLogger("evertick.janitor")
@@ -229,10 +229,14 @@ class DayExport:
 
 
 async def is_intact(archive: Archive, file: KnownFile) -> bool:
-    """Whether a file still holds what it held when it was checked. ArchiveUnavailable: nobody can say."""
+    """Whether a file is there and holds what it held when it was checked. ArchiveUnavailable: nobody can say."""
     try:
         checked = await archive.run(lambda files: files.check(file.path, FileKind(file.kind)))
     except ArchiveDamaged:
+        return False
+    except ArchiveUnavailable as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         return False
     return (checked.rows, str(checked.digest), checked.sha256) == (file.rows, file.digest, file.sha256)
 

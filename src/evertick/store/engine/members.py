@@ -130,9 +130,9 @@ async def members(connection: Connection, lifetime: timedelta) -> Sequence[NodeR
     return await _MEMBERS.all(connection, timeout_seconds=lifetime.total_seconds())
 
 
-async def last_seen(connection: Connection) -> datetime | None:
-    """The newest heartbeat of any node."""
-    return await _LAST_SEEN.one_or_none(connection)
+async def last_seen(connection: Connection, now_at: datetime) -> datetime | None:
+    """The newest heartbeat of any node up to now."""
+    return await _LAST_SEEN.one_or_none(connection, now_at=now_at)
 
 
 async def unheld(connection: Connection, lifetime: timedelta) -> int:

@@ -213,7 +213,8 @@ SELECT :path::text, day, part, :tenant_id::bigint, clock_at(), :kind::text, toke
 RETURNING path;
 
 -- name: check_file
--- A file was read back and holds what the tables had, if the export still has its claim.
+-- A file was read back and holds what the tables had, if the export still has its claim. Locked: a claim that comes
+-- meanwhile adopts the file, or is seen.
 UPDATE archive_files file
    SET is_checked = true, rows = :rows::bigint, outcomes = :outcomes::bigint, bytes = :bytes::bigint,
        digest = :digest::text::numeric, sha256 = :sha256::text, first_seq = :first_seq::bigint,
@@ -221,7 +222,8 @@ UPDATE archive_files file
  WHERE file.path = :path::text
    AND EXISTS (SELECT FROM archived_days claimed
                 WHERE claimed.day = file.day AND claimed.part = file.part AND claimed.token = :token::text
-                  AND claimed.token = file.token)
+                  AND claimed.token = file.token
+                  FOR SHARE)
 RETURNING path;
 
 -- name: reject_files

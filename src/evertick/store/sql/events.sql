@@ -48,9 +48,14 @@ added AS (
 reached AS (
     SELECT tenant_id, max(position) AS position FROM placed GROUP BY tenant_id
 ),
+-- One that had all of them before has nothing to miss, however long ago its last event was.
 told AS (
     UPDATE event_sinks sink
-       SET latest = new.position
+       SET latest = new.position,
+           cursor = CASE
+                        WHEN sink.cursor < sink.latest THEN sink.cursor
+                        ELSE greatest(sink.cursor, (SELECT min(position) - 1 FROM placed))
+                    END
       FROM (SELECT stream.tenant_id, max(reached.position) AS position
               FROM event_streams stream
               JOIN reached ON reached.tenant_id = stream.tenant_id OR stream.is_of_all
@@ -133,6 +138,24 @@ SELECT event.position, event.tenant_id, event.type::text AS type, event.at, even
        ) AS entry ON true
  ORDER BY event.position;
 
+-- name: looked_until
+-- Up to which position of a range so many events lie, whatever their types. Indexes: events_of_tenant, events_pkey.
+SELECT coalesce(
+           (SELECT position
+              FROM events
+             WHERE NOT :is_of_all::boolean AND tenant_id = :tenant_id::bigint
+               AND (tenant_id, position) > (:tenant_id::bigint, :after::bigint) AND position <= :until::bigint
+             ORDER BY position
+            OFFSET :most::integer - 1
+             LIMIT 1),
+           (SELECT position
+              FROM events
+             WHERE :is_of_all::boolean AND position > :after::bigint AND position <= :until::bigint
+             ORDER BY position
+            OFFSET :most::integer - 1
+             LIMIT 1),
+           :until::bigint);
+
 -- name: runs
 -- Finished runs, attempt by attempt up to the last one; one row without an attempt for a run that was withdrawn before
 -- its first. Indexes: attempts_of_run, withdrawals_pkey, outcomes_pkey.
@@ -190,10 +213,25 @@ SELECT stream.created_at, stream.is_of_all, greatest(stream.since, positions.kep
   LEFT JOIN event_sinks sink ON sink.tenant_id = stream.tenant_id
  WHERE stream.tenant_id = :tenant_id::bigint;
 
+-- name: kept_after
+-- After which position the events of a tenant's stream are kept. Index: event_streams_pkey.
+SELECT greatest(stream.since, positions.kept_from)
+  FROM event_streams stream
+ CROSS JOIN event_positions positions
+ WHERE stream.tenant_id = :tenant_id::bigint;
+
 -- name: put_stream
--- Keeps a tenant's events from now on. A stream that is there goes on.
+-- Keeps a tenant's events from now on. A stream that is there goes on. A new one begins at a position of its own: a
+-- reader of one that was removed before has a smaller one, also if no event had a position meanwhile.
+WITH begun AS (
+    UPDATE event_positions
+       SET last_position = greatest(last_position + 1, microseconds(clock_at()))
+     WHERE NOT EXISTS (SELECT FROM event_streams WHERE tenant_id = :tenant_id::bigint)
+ RETURNING last_position
+)
 INSERT INTO event_streams (tenant_id, created_at, since, is_of_all)
-SELECT :tenant_id::bigint, clock_at(), last_position, :is_of_all::boolean FROM event_positions
+SELECT :tenant_id::bigint, clock_at(), coalesce((SELECT last_position FROM begun), last_position), :is_of_all::boolean
+  FROM event_positions
     ON CONFLICT (tenant_id) DO UPDATE SET is_of_all = excluded.is_of_all;
 
 -- name: remove_stream
@@ -212,10 +250,11 @@ SELECT :tenant_id::bigint, last_position, last_position, :types::text[], :target
 DELETE FROM event_sinks WHERE tenant_id = :tenant_id::bigint;
 
 -- name: lease_sinks
--- Leases sinks that have something to send. The epoch fences what their holders before do. A database that may be a
--- restored copy sends nothing (`confirmed_server`). Index: event_sinks_behind.
+-- Leases sinks that have something to send. The epoch fences what their holders before do; it is a time, so that neither
+-- a sink that was removed and set again nor a fail-over repeats one. A database that may be a restored copy sends nothing
+-- (`confirmed_server`). Index: event_sinks_behind.
 UPDATE event_sinks sink
-   SET epoch = sink.epoch + 1, leased_until = clock_at() + :lease_seconds::float * interval '1 second'
+   SET epoch = greatest(sink.epoch + 1, microseconds(clock_at())), leased_until = clock_at() + :lease_seconds::float * interval '1 second'
   FROM (SELECT tenant_id
           FROM event_sinks
          WHERE cursor < latest AND next_try_at <= clock_at() AND leased_until < clock_at()
@@ -223,10 +262,10 @@ UPDATE event_sinks sink
          ORDER BY next_try_at
          LIMIT :most::integer
            FOR UPDATE SKIP LOCKED) AS behind,
-       event_streams stream, event_positions positions
+       event_streams stream
  WHERE sink.tenant_id = behind.tenant_id AND stream.tenant_id = sink.tenant_id
 RETURNING sink.tenant_id, sink.epoch, sink.cursor, sink.latest, sink.failures, sink.types, sink.target::text AS target,
-          stream.is_of_all, greatest(stream.since, positions.kept_from) AS kept_after;
+          stream.is_of_all;
 
 -- name: advance
 -- Notes what was delivered, and extends the lease. No row: another has the lease. Index: event_sinks_pkey.

@@ -97,9 +97,10 @@ SELECT greatest(clock.now_us, max(greatest(lane.head, latest.seq))) AS last_seq
  GROUP BY clock.now_us;
 
 -- name: release
--- Gives partitions up, so that their next holder need not wait for a timeout.
+-- Gives partitions up, so that their next holder need not wait for a timeout. As a heartbeat it leaves no trace where
+-- there are no members.
 UPDATE partitions SET holder = NULL, released_at = clock_at()
- WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
+ WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]) AND EXISTS (SELECT FROM confirmed_server);
 
 -- name: leave
 -- Ends a node's membership: it gives up all partitions. As a heartbeat it leaves no trace where there are no members.
@@ -124,8 +125,9 @@ SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
  ORDER BY nodes.node;
 
 -- name: last_seen
--- The newest heartbeat of any node. On a standby its age is the lag.
-SELECT max(seen_at) AS seen_at FROM nodes;
+-- The newest heartbeat of any node up to an instant: one that lies ahead is from before the clock was set back. On a
+-- standby its age is the lag.
+SELECT max(seen_at) AS seen_at FROM nodes WHERE seen_at <= :now_at::timestamptz;
 
 -- name: unheld
 -- How many partitions no live node holds.

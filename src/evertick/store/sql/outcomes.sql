@@ -6,14 +6,23 @@
 --
 -- It does not wait for users: an attempt whose run or job another session has locked is left as it is, with its lease,
 -- and is returned as busy.
+--
+-- Rows of open_runs are looked up one by one, and then changed by their places: a join might read all of the index, if
+-- the plan was made while the table was empty.
 WITH listed AS MATERIALIZED (
-    SELECT listed.lane_id, listed.seq, listed.job_id, listed.fire_at, guard.seq IS NOT NULL AS is_locked
+    SELECT listed.lane_id, listed.seq, run.row_id, run.seq AS run_seq, run.row_id IS DISTINCT FROM guard.row_id AS is_busy
       FROM unnest(:listed_lane_ids::bigint[], :listed_seqs::bigint[], :listed_job_ids::bigint[],
                   :listed_fire_ats::timestamptz[]) AS listed (lane_id, seq, job_id, fire_at)
-      -- The lock on a run's row guards the outcomes of its attempts: a cancellation takes the lock, too.
-      -- One by one, by the LIMIT: a join might read all.
       LEFT JOIN LATERAL (
-               SELECT open_runs.seq
+               SELECT open_runs.ctid AS row_id, open_runs.seq
+                 FROM open_runs
+                WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at
+                LIMIT 1
+           ) AS run ON true
+      -- The lock on a run's row guards the outcomes of its attempts: a cancellation takes the lock, too. A row that was
+      -- changed since this statement began has another place by now.
+      LEFT JOIN LATERAL (
+               SELECT open_runs.ctid AS row_id
                  FROM open_runs
                 WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at
                 LIMIT 1
@@ -34,11 +43,7 @@ follow AS MATERIALIZED (
            ) AS job ON true
 ),
 busy AS MATERIALIZED (
-    SELECT lane_id, seq
-      FROM listed
-     WHERE NOT is_locked
-       AND (SELECT true FROM open_runs
-             WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at LIMIT 1)
+    SELECT lane_id, seq FROM listed WHERE is_busy
      UNION
     SELECT lane_id, seq
       FROM follow
@@ -78,11 +83,15 @@ recorded AS (
 ),
 following AS MATERIALIZED (
     SELECT follow.*, lane_queue(follow.lane_id)::integer AS queue_id,
-           CASE WHEN lane_is_gated(follow.lane_id) THEN
-               (SELECT gate_id FROM open_runs
-                 WHERE open_runs.job_id = follow.job_id AND open_runs.fire_at = follow.fire_at LIMIT 1)
-           END AS gate_id
+           run.row_id, run.gate_id
       FROM follow
+      LEFT JOIN LATERAL (
+               SELECT open_runs.ctid AS row_id, gate_id
+                 FROM open_runs
+                WHERE open_runs.job_id = follow.job_id AND open_runs.fire_at = follow.fire_at
+                  AND (lane_is_gated(follow.lane_id) OR follow.is_withdrawn)
+                LIMIT 1
+           ) AS run ON true
      WHERE follow.is_locked AND ((follow.lane_id, follow.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
 ),
 retried AS (
@@ -102,13 +111,11 @@ stayed AS (
         ON CONFLICT DO NOTHING
 ),
 -- Until its retry a run leaves its gate, unless the gate keeps an order.
+leaving AS MATERIALIZED (
+    SELECT row_id, gate_id FROM following WHERE gate_id > 0 AND dead_reason IS NULL AND NOT is_withdrawn
+),
 stepped_out AS (
-    UPDATE open_runs
-       SET gate_id = NULL, is_inside = false
-      FROM following
-     WHERE following.gate_id > 0 AND following.dead_reason IS NULL AND NOT following.is_withdrawn
-       AND open_runs.job_id = following.job_id AND open_runs.fire_at = following.fire_at
- RETURNING following.gate_id
+    UPDATE open_runs SET gate_id = NULL, is_inside = false WHERE ctid = ANY(ARRAY(SELECT row_id FROM leaving))
 ),
 withdrawn AS (
     INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
@@ -127,20 +134,19 @@ buried AS (
 -- A run is over with its attempt, unless a later attempt of it is under way, or this one is to be followed.
 closed AS (
     DELETE FROM open_runs
-     USING listed
-     WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at AND open_runs.seq <= listed.seq
-       AND ((listed.lane_id, listed.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
-       AND ((listed.lane_id, listed.seq) IN (SELECT lane_id, seq FROM follow WHERE dead_reason IS NULL)) IS NOT TRUE
-       AND listed.lane_id > 0 AND listed.seq > 0  -- always; it makes the planner expect few, and go by the index
- RETURNING open_runs.gate_id
+     WHERE ctid = ANY(ARRAY(
+               SELECT row_id
+                 FROM listed
+                WHERE run_seq <= seq
+                  AND ((lane_id, seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
+                  AND ((lane_id, seq) IN (SELECT lane_id, seq FROM follow WHERE dead_reason IS NULL)) IS NOT TRUE))
+ RETURNING gate_id
 ),
 -- A withdrawn run may be open from its attempts before.
 dropped AS (
     DELETE FROM open_runs
-     USING following
-     WHERE following.is_withdrawn
-       AND open_runs.job_id = following.job_id AND open_runs.fire_at = following.fire_at
- RETURNING open_runs.gate_id
+     WHERE ctid = ANY(ARRAY(SELECT row_id FROM following WHERE is_withdrawn AND row_id IS NOT NULL))
+ RETURNING gate_id
 ),
 -- Of this holder only, whatever ids it names, and not while it covers what could not be recorded.
 released AS (
@@ -163,7 +169,7 @@ SELECT others.lane_id, others.seq, others.is_busy, NULL::bigint AS gate_id
        ) AS others
  UNION ALL
 SELECT NULL, NULL, NULL, gate_id
-  FROM (SELECT gate_id FROM stepped_out UNION SELECT gate_id FROM closed UNION SELECT gate_id FROM dropped) AS gates
+  FROM (SELECT gate_id FROM leaving UNION SELECT gate_id FROM closed UNION SELECT gate_id FROM dropped) AS gates
  WHERE gate_id IS NOT NULL;
 
 -- name: take_over

@@ -89,7 +89,6 @@ class LeasedSink(NamedTuple):
     types: list[str] | None
     target: str
     is_of_all: bool
-    kept_after: int
 
 
 class Reached(NamedTuple):
@@ -127,8 +126,10 @@ _GIVE_POSITIONS = _SQL["give_positions"].values(int)
 _MISSING_DAYS = _SQL["missing_days"].values(date)
 _EXPIRED_DAYS = _SQL["expired_days"].values(date)
 _PAGE = _SQL["page"].rows(EventRow)
+_LOOKED_UNTIL = _SQL["looked_until"].values(int)
 _RUNS = _SQL["runs"].rows(EventAttempt)
 _STREAM = _SQL["stream"].rows(StreamRow)
+_KEPT_AFTER = _SQL["kept_after"].values(int)
 _REMOVE_STREAM = _SQL["remove_stream"].values(int)
 _LEASE_SINKS = _SQL["lease_sinks"].rows(LeasedSink)
 _ADVANCE = _SQL["advance"].values(int)
@@ -174,6 +175,13 @@ async def page(connection: Connection, wanted: Range, most: int) -> list[EventRo
     return await _PAGE.all(connection, **wanted._asdict(), most=most)
 
 
+async def looked_until(connection: Connection, wanted: Range, most: int) -> int:
+    """Up to which position of a range so many events lie, whatever their types."""
+    fields = wanted._asdict()
+    del fields["types"]
+    return await _LOOKED_UNTIL.one(connection, **fields, most=most)
+
+
 async def runs(connection: Connection, finished: Sequence[FinishedRun]) -> list[EventAttempt]:
     """The attempts of finished runs, each in order."""
     names = ("positions", "job_ids", "fire_ats", "from_seqs", "last_seqs")
@@ -182,6 +190,11 @@ async def runs(connection: Connection, finished: Sequence[FinishedRun]) -> list[
 
 async def stream(connection: Connection, tenant_id: int) -> StreamRow | None:
     return await _STREAM.one_or_none(connection, tenant_id=tenant_id)
+
+
+async def kept_after(connection: Connection, tenant_id: int) -> int | None:
+    """After which position a tenant's events are kept; None: it has no stream."""
+    return await _KEPT_AFTER.one_or_none(connection, tenant_id=tenant_id)
 
 
 async def put_stream(connection: Connection, tenant_id: int, *, is_of_all: bool) -> None:

@@ -57,7 +57,7 @@ async def read(
     start = row.kept_after if after is None else after
     end = row.last_position if until is None else until
     wanted = Range(tenant.tenant_id, start, max(start, end), [str(kind) for kind in types])
-    return await read_page(tenant.pool, wanted, row.kept_after, limit)
+    return await read_page(tenant.pool, wanted, limit)
 
 
 def position_of(cursor: str | None) -> int | None:
