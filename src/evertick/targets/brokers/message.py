@@ -31,10 +31,13 @@ _KEEPS_ORDER = ("key", "group_id")
 
 
 class _Spec(msgspec.Struct):
-    target: KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget
+    target: msgspec.Raw
 
 
-_decoder = msgspec.json.Decoder(_Spec)
+_specs = msgspec.json.Decoder(_Spec)
+_targets: msgspec.json.Decoder[KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget] = (
+    msgspec.json.Decoder(KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget)
+)
 
 
 class Addressed(NamedTuple):
@@ -46,13 +49,18 @@ class Addressed(NamedTuple):
     address: dict[str, str | int | bool | None] | None
 
 
-@lru_cache(maxsize=REMEMBERED)
 def target_in(spec: str) -> Addressed | None:
     """The broker's target of a job's specification. None: it cannot be read."""
     try:
-        target = _decoder.decode(spec).target
+        return _addressed(bytes(_specs.decode(spec).target))
     except msgspec.DecodeError:  # and ValidationError, which is one
         return None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _addressed(text: bytes) -> Addressed:
+    """Remembered by the target, which many jobs share; specifications differ in their names already."""
+    target = _targets.decode(text)
     headers = {name: text for name, text in target.headers.items() if name.lower() != "content-type"}
     content_types = [text for name, text in target.headers.items() if name.lower() == "content-type"]
     address = None if has_templates(target) else address_of(target)
@@ -68,12 +76,13 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
     for name in _KEEPS_ORDER:
         if name in address and address[name] is None:
             address = {**address, name: job_id}
+    run_id = format_run_id(attempt.job_id, to_us(attempt.fire_at))
     return Message(
         body=b"null" if attempt.payload is None else attempt.payload.encode(),
         content_type=found.content_type,
         attributes={
             "specversion": SPEC_VERSION,
-            "id": format_run_id(attempt.job_id, to_us(attempt.fire_at)),
+            "id": run_id,
             "source": f"{source}/jobs/{job_id}",
             "type": EVENT_TYPE,
             "subject": attempt.name,
@@ -83,7 +92,7 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
             "token": format_token(*attempt.token),
             "attempt": str(attempt.attempt),
             "reason": attempt.reason,
-            "traceparent": traceparent_of(attempt),
+            "traceparent": traceparent_of(attempt, run_id),
         },
         headers=found.headers,
         address=address,

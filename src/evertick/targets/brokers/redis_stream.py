@@ -11,6 +11,7 @@ Redis answers when it has the entry in memory. When that is on a disk, its `appe
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -155,7 +156,7 @@ class RedisStreamPublisher:
             connection.open(await self._open())
             await connection.connect()  # type: ignore[no-untyped-call]
         connection.answers.renew()
-        await connection.send_packed_command([command for command, _ in batch], check_health=False)
+        await connection.send_packed_command([b"".join([command for command, _ in batch])], check_health=False)
         is_stale = False
         for _, answer in batch:
             try:
@@ -180,16 +181,30 @@ def _xadd(message: Message) -> bytes:
     """The command that adds a message. One of these is made for each: lengths of ASCII need no encoding first."""
     stream, most = str(message.address["stream"]), message.address.get("max_length")
     words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
-    for name, text in message.attributes.items():
-        words += (f"ce_{name}", text)
     for name, text in message.headers.items():
         words += (name, text)
-    words += ("content-type", message.content_type, "data")
-    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
-    if head.isascii():
-        start = f"*{len(words) + 1}\r\n{head}${len(message.body)}\r\n"
+    words += ("content-type", message.content_type)
+    attributes = message.attributes
+    head = _head(tuple(words), len(words) + 2 * len(attributes) + 2)
+    described = "".join([f"{_field(name)}${len(text)}\r\n{text}\r\n" for name, text in attributes.items()])
+    if head is not None and described.isascii():
+        start = f"{head}{described}$4\r\ndata\r\n${len(message.body)}\r\n"
         return b"%b%b\r\n" % (start.encode("ascii"), message.body)
-    return _packed([*(word.encode(errors="replace") for word in words), message.body])
+    for name, text in attributes.items():
+        words += (f"ce_{name}", text)
+    return _packed([*(word.encode(errors="replace") for word in words), b"data", message.body])
+
+
+@lru_cache(maxsize=1024)
+def _head(words: tuple[str, ...], count: int) -> str | None:
+    """The first words of a command of so many, which the messages of a target share. None: lengths need encoding."""
+    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
+    return f"*{count}\r\n{head}" if head.isascii() else None
+
+
+@lru_cache(maxsize=64)
+def _field(name: str) -> str:
+    return f"${len(name) + 3}\r\nce_{name}\r\n"
 
 
 def _packed(words: Sequence[bytes]) -> bytes:

@@ -33,6 +33,7 @@ PER_CONNECTION = 128
 LONGEST_SECONDS = 30.0
 """A broker that has not acknowledged by then does not work, whatever the job's timeout."""
 UNREADABLE = "the broker sent what cannot be read"
+_OVER = "over its time"
 NO_SLOT = "deferred: no free slot for its connection"
 
 
@@ -96,12 +97,18 @@ class BrokerDelivery:
         except Busy:
             return NotStarted(NO_SLOT, is_host_busy=True)
         seconds = min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id), LONGEST_SECONDS)
+        # Not by asyncio.timeout, which costs as much as making the message.
+        task = asyncio.current_task()
+        assert task is not None
+        ending = asyncio.get_running_loop().call_later(seconds, task.cancel, _OVER)
         try:
-            async with asyncio.timeout(seconds):
-                return await self._over_connection(attempt, found, message)
-        except TimeoutError:
+            return await self._over_connection(attempt, found, message)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (_OVER,) or task.uncancel():
+                raise
             return Failed(f"no acknowledgement within {seconds:g} s", result=Outcome.TIMED_OUT)
         finally:
+            ending.cancel()
             self._slots.give_back(host, attempt.tenant_id)
 
     async def _over_connection(self, attempt: Attempt, found: Addressed, message: Message) -> AttemptOutcome:
