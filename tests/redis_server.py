@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator
@@ -44,9 +45,15 @@ class RedisServer:
             await until(answers)
 
     async def stop(self) -> None:
+        await self._end(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL)
+
+    async def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
+            process.send_signal(number)
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()
 

@@ -36,12 +36,13 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 def _name_connection(case: Any) -> None:
     """Name the connection that there is of each type, if a connection could have the name that was chosen."""
-    target = case.body.get("target") if isinstance(case.body, dict) else None
-    if not isinstance(target, dict) or target.get("type") not in set(BrokerType):
-        return
-    name = target.get("connection")
-    if isinstance(name, str) and re.fullmatch(CONNECTION, name):
-        case.body = {**case.body, "target": {**target, "connection": target["type"]}}
+    for member in ("target", "sink"):
+        target = case.body.get(member) if isinstance(case.body, dict) else None
+        if not isinstance(target, dict) or target.get("type") not in set(BrokerType):
+            continue
+        name = target.get("connection")
+        if isinstance(name, str) and re.fullmatch(CONNECTION, name):
+            case.body = {**case.body, member: {**target, "connection": target["type"]}}
 
 
 def _cut_wait(case: Any) -> None:

@@ -6,8 +6,10 @@ import pytest
 from cli.commands import Cli
 from evertick.domain.access import KeyRole
 from evertick.store.database import Pool
-from evertick.store.tenants import events
+from evertick.store.tenants import broker_connections, events
+from evertick.store.tenants.broker_connections import ConnectionKey, Content
 from evertick.usecases.tenants import keys
+from roles.dispatching import SEAL
 
 pytestmark = pytest.mark.parametrize("backend", ["database", "api"])
 URL = "https://hooks.example.invalid/events"
@@ -47,6 +49,21 @@ async def test_a_sink_is_set_and_shown(cli: Cli, connection: asyncpg.Connection,
     assert shown["types"] == ["run.finished"]
     assert shown["status"]["failures"] == 0
     assert (await cli.run("events", "set-sink", "ftp://example.com")).exit_code == 2
+    assert (await cli.run("events", "set-sink", "pigeon")).exit_code == 2
+    assert (await cli.run("events", "set-sink", URL, "--set", "topic=events")).exit_code == 2
     assert (await cli.run("events", "set-sink", URL, "--type", "rumour")).exit_code == 2
     changes = await connection.fetch("SELECT actor FROM audit_log WHERE action = 'put_event_stream'")
     assert {change["actor"] == "command line" for change in changes} == {backend == "database"}
+
+
+async def test_a_broker_is_set_as_sink(cli: Cli, pool: Pool, backend: str) -> None:
+    settings = Content("kafka", '{"bootstrap_servers": ["broker.example.invalid"]}', {})
+    assert await broker_connections.add(pool, ConnectionKey(1, "warehouse"), settings, SEAL)
+    words = ("events", "set-sink", "kafka", "--set", "connection=warehouse", "--set", "topic=events")
+    assert await cli(*words) == "Events go to kafka over connection warehouse.\n"
+    assert (await cli.json("events", "stream"))["sink"] == {
+        "type": "kafka",
+        "connection": "warehouse",
+        "topic": "events",
+    }
+    assert "did you mean 'warehouse'?" in await cli(*words[:4], "connection=wharehouse", *words[5:], code=2)

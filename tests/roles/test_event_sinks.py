@@ -19,6 +19,7 @@ from evertick.roles.dispatcher.event_sinks import PAGE
 from evertick.roles.dispatcher.settings import Egress
 from evertick.store.database import Pool
 from evertick.store.tenants import events
+from evertick.targets.egress.guard import EgressPolicy
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import pause, resume
@@ -34,9 +35,9 @@ def tenant(pool: Pool) -> TenantContext:
 
 
 @asynccontextmanager
-async def dispatching(url: str) -> AsyncIterator[Dispatcher]:
+async def dispatching(url: str, policy: EgressPolicy = LOOPBACK) -> AsyncIterator[Dispatcher]:
     """A dispatcher whose steps the test drives."""
-    made = Dispatcher(url, SEAL, lambda _: Egress(LOOPBACK, "as the test says"))
+    made = Dispatcher(url, SEAL, lambda _: Egress(policy, "as the test says"))
     await made.open()
     try:
         yield made

@@ -83,10 +83,17 @@ Address = Annotated[str, Meta(extra_json_schema={"pattern": patterns.ADDRESS}), 
 AddressTemplate = Annotated[
     str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_address_template)
 ]
+Exchange = Annotated[str, Meta(max_length=ADDRESS_MAX_LENGTH), checked(check_exchange)]
+StreamLength = Annotated[int, Meta(ge=1, le=MAX_STREAM_LENGTH)]
+QueueUrl = Annotated[
+    str, Meta(max_length=URL_MAX_LENGTH), accepted(pattern=patterns.QUEUE_URL), checked(check_queue_url)
+]
 
 
-class BrokerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
-    """What all brokers have in common."""
+class BrokerAddress(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"
+):
+    """What everything that goes to a broker has in common."""
 
     connection: ConnectionName
     headers: Annotated[
@@ -94,6 +101,15 @@ class BrokerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(extra_json_schema={"propertyNames": {"pattern": patterns.HEADER_NAME}, "maxProperties": MAX_HEADERS}),
         checked(check_headers),
     ] = {}
+
+    @property
+    def queue_name(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class BrokerTarget(BrokerAddress, frozen=True, kw_only=True):
+    """What all brokers that runs go to have in common."""
+
     completion: Annotated[
         Completion,
         Meta(
@@ -104,10 +120,6 @@ class BrokerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     circuit_breaker: Annotated[
         bool, Meta(description="Whether its runs are deferred while the circuit breaker of its connection is open.")
     ] = True
-
-    @property
-    def queue_name(self) -> str:
-        return str(self.__struct_config__.tag)
 
 
 class KafkaTarget(BrokerTarget, frozen=True, kw_only=True, tag="kafka"):
@@ -120,7 +132,7 @@ class KafkaTarget(BrokerTarget, frozen=True, kw_only=True, tag="kafka"):
 class RabbitmqTarget(BrokerTarget, frozen=True, kw_only=True, tag="rabbitmq"):
     """A persistent message to an exchange. Without one, `routing_key` is the name of a queue."""
 
-    exchange: Annotated[str, Meta(max_length=ADDRESS_MAX_LENGTH), checked(check_exchange)] = ""
+    exchange: Exchange = ""
     routing_key: AddressTemplate
 
 
@@ -128,7 +140,7 @@ class RedisStreamTarget(BrokerTarget, frozen=True, kw_only=True, tag="redis_stre
     """An entry of a stream. `max_length`: about how many entries the stream keeps; all, unless given."""
 
     stream: AddressTemplate
-    max_length: Annotated[int, Meta(ge=1, le=MAX_STREAM_LENGTH)] | None = None
+    max_length: StreamLength | None = None
 
 
 class NatsTarget(BrokerTarget, frozen=True, kw_only=True, tag="nats"):
@@ -140,9 +152,7 @@ class NatsTarget(BrokerTarget, frozen=True, kw_only=True, tag="nats"):
 class SqsTarget(BrokerTarget, frozen=True, kw_only=True, tag="sqs"):
     """A message to a queue. Of a FIFO queue, `group_id` is the job's id unless given."""
 
-    queue_url: Annotated[
-        str, Meta(max_length=URL_MAX_LENGTH), accepted(pattern=patterns.QUEUE_URL), checked(check_queue_url)
-    ]
+    queue_url: QueueUrl
     group_id: AddressTemplate | None = None
 
 
@@ -153,16 +163,16 @@ TEMPLATES = ("key", "routing_key", "stream", "subject", "group_id")
 _COMMON = frozenset(BrokerTarget.__struct_fields__)
 
 
-def address_of(target: BrokerTarget) -> dict[str, Any]:
+def address_of(target: BrokerAddress) -> dict[str, Any]:
     """The fields that say where at the broker a message goes."""
     return {name: getattr(target, name) for name in target.__struct_fields__ if name not in _COMMON}
 
 
-def check_connection(target: object, known: Mapping[str, str]) -> None:
+def check_connection(target: object, known: Mapping[str, str], at: str = "/target/connection") -> None:
     """Refuse a broker's target whose connection is not among those of the tenant, which are given with their types."""
-    if not isinstance(target, BrokerTarget) or known.get(target.connection) == target.queue_name:
+    if not isinstance(target, BrokerAddress) or known.get(target.connection) == target.queue_name:
         return
-    at, kind, name = "/target/connection", target.queue_name, target.connection
+    kind, name = target.queue_name, target.connection
     if name in known:
         raise InvalidFields([Fault(at, f"is a connection of type {known[name]}, not {kind}")])
     names = [each for each in known if known[each] == kind]

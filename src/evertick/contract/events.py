@@ -8,8 +8,18 @@ from msgspec import Meta, Struct
 from evertick.contract import patterns
 from evertick.contract.access import AuditEntry
 from evertick.contract.annotations import Count, JobId, Limit, Ordinal, Schema, Time, accepted, checked, ref
+from evertick.contract.broker_targets import (
+    ADDRESS_MAX_LENGTH,
+    Address,
+    BrokerAddress,
+    Exchange,
+    QueueUrl,
+    StreamLength,
+    check_address_template,
+)
 from evertick.contract.runs import Gap, RunDetail
 from evertick.domain.events import EventType
+from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import MAX_HEADERS, URL_MAX_LENGTH, check_headers, check_url
 
 EVENT_PREFIX = "evertick."
@@ -89,7 +99,53 @@ class WebhookSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = {}
 
 
-Sink: TypeAlias = WebhookSink
+def check_fixed_address(text: str, at: str, faults: Faults) -> None:
+    if "{{" in text:
+        faults.add(at, "must be the same for all events: they have no payload that {{payload.…}} could name")
+    else:
+        check_address_template(text, at, faults)
+
+
+_FixedAddress = Annotated[
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_fixed_address)
+]
+
+
+class KafkaSink(BrokerAddress, frozen=True, kw_only=True, tag="kafka"):
+    """Each event is a record of a topic. Unless given, `key` is the id of its job, or else of its tenant."""
+
+    topic: Address
+    key: _FixedAddress | None = None
+
+
+class RabbitmqSink(BrokerAddress, frozen=True, kw_only=True, tag="rabbitmq"):
+    """Each event is a persistent message to an exchange. Without one, `routing_key` is the name of a queue."""
+
+    exchange: Exchange = ""
+    routing_key: _FixedAddress
+
+
+class RedisStreamSink(BrokerAddress, frozen=True, kw_only=True, tag="redis_stream"):
+    """Each event is an entry of a stream. `max_length`: about how many entries it keeps; all, unless given."""
+
+    stream: _FixedAddress
+    max_length: StreamLength | None = None
+
+
+class NatsSink(BrokerAddress, frozen=True, kw_only=True, tag="nats"):
+    """Each event is a message to a subject that a stream of JetStream stores."""
+
+    subject: _FixedAddress
+
+
+class SqsSink(BrokerAddress, frozen=True, kw_only=True, tag="sqs"):
+    """Each event is a message to a queue. Of a FIFO queue, `group_id` is the id of its job, or else of its tenant."""
+
+    queue_url: QueueUrl
+    group_id: _FixedAddress | None = None
+
+
+Sink: TypeAlias = WebhookSink | KafkaSink | RabbitmqSink | RedisStreamSink | NatsSink | SqsSink
 
 
 class EventStreamRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -108,7 +164,10 @@ class EventStreamRequest(Struct, forbid_unknown_fields=True, kw_only=True):
         Meta(description="Keep the events of all tenants, and send them to this sink. Of the hosting tenant alone."),
     ] = False
     json_schema: ClassVar[Schema] = {
-        "examples": [{"sink": {"type": "http", "url": "https://hooks.example.invalid/events"}}]
+        "examples": [
+            {"sink": {"type": "http", "url": "https://hooks.example.invalid/events"}},
+            {"sink": {"type": "kafka", "connection": "warehouse", "topic": "evertick-events"}},
+        ]
     }
 
 

@@ -11,7 +11,7 @@ EvertickError
 │   ├── TargetHostNotFound  no target host of this name failed lately
 │   ├── ConnectionNotFound  no such connection of the tenant
 │   └── TenantNotFound    no such tenant, or none that the caller may see
-├── ConnectionInUse       jobs use the connection
+├── ConnectionInUse       jobs, or the sink of events, use the connection
 ├── NoArchive             archived runs were asked for, and there is no archive
 ├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
@@ -116,10 +116,10 @@ class QueueNotFound(ResourceNotFound):
 
 
 class ConnectionInUse(EvertickError):  # noqa: N818
-    """Jobs use the connection, so it cannot be removed or become one of another type."""
+    """Jobs or the sink of events use the connection, so it cannot be removed or become one of another type."""
 
-    def __init__(self, name: str, jobs: str) -> None:
-        super().__init__(f"connection {name!r} is in use: {jobs} jobs name it; give them another one, or delete them")
+    def __init__(self, name: str, use: str) -> None:
+        super().__init__(f"connection {name!r} is in use: {use}")
 
 
 class NoArchive(EvertickError):  # noqa: N818

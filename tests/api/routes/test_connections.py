@@ -171,6 +171,29 @@ async def test_a_connection_in_use_is_neither_removed_nor_made_another_one(admin
     is_problem(await admin.get("/connections/orders"), 404, "not-found")
 
 
+async def test_a_connection_of_the_sink_of_events_is_neither_removed_nor_made_another_one(admin: Caller) -> None:
+    await admin.post("/connections", json=to_nats())
+    sink = {"type": "nats", "connection": "orders", "subject": "events"}
+    assert (await admin.put("/events/stream", json={"sink": sink})).json()["sink"] == sink
+    refused = is_problem(await admin.delete("/connections/orders"), 409, "wrong-state")
+    assert "the sink of events names it" in refused["detail"]
+    other = {"type": "redis_stream", "settings": {"host": "redis.example.invalid"}}
+    is_problem(await admin.put("/connections/orders", json=other), 409, "wrong-state")
+    await admin.put("/events/stream", json={})
+    assert (await admin.delete("/connections/orders")).status_code == 204
+
+
+async def test_a_sink_of_events_needs_a_connection_of_its_type(admin: Caller) -> None:
+    await admin.post("/connections", json=to_nats())
+    sink = {"type": "nats", "connection": "order", "subject": "events"}
+    missing = await admin.put("/events/stream", json={"sink": sink})
+    assert pointers(missing) == ["/sink/connection"]
+    assert "did you mean 'orders'?" in missing.text
+    kafka = {"type": "kafka", "connection": "orders", "topic": "events"}
+    assert "is a connection of type nats" in (await admin.put("/events/stream", json={"sink": kafka})).text
+    is_problem(await admin.get("/events/stream"), 404, "not-found")
+
+
 async def test_connections_of_tenants_are_their_own(callers: Callers, admin: Caller) -> None:
     await admin.post("/connections", json=to_nats())
     other = await callers.make("admin", await callers.tenant())

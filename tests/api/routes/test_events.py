@@ -17,6 +17,7 @@ from evertick.roles.janitor.sequencing import Sequencing
 from evertick.store.database import Pool
 
 STREAM = "/events/stream"
+TOPIC = {"type": "kafka", "connection": "orders", "topic": "events"}
 SINK = {"type": "http", "url": "https://hooks.example.invalid/events"}
 
 
@@ -109,6 +110,11 @@ async def test_a_stream_that_cannot_be_is_refused(admin: Caller, callers: Caller
     for wrong, pointer in (
         ({"sink": {**SINK, "url": "ftp://example.com"}}, "/sink/url"),
         ({"sink": {**SINK, "type": "pigeon"}}, "/sink/type"),
+        ({"sink": {**TOPIC, "key": "{{payload.account}}"}}, "/sink/key"),
+        ({"sink": {**TOPIC, "completion": "reported"}}, "/sink/completion"),
+        ({"sink": {**TOPIC, "circuit_breaker": False}}, "/sink/circuit_breaker"),
+        ({"sink": {**TOPIC, "topic": ""}}, "/sink/topic"),
+        ({"sink": {"type": "sqs", "connection": "orders", "queue_url": "orders"}}, "/sink/queue_url"),
         ({"types": ["rumour"]}, "/types/0"),
         ({"types": []}, "/types"),
         ({"colour": "blue"}, "/colour"),
@@ -116,6 +122,8 @@ async def test_a_stream_that_cannot_be_is_refused(admin: Caller, callers: Caller
         answer = await admin.request("PUT", STREAM, json=wrong)
         assert answer.status_code == 422, wrong
         assert any(found.startswith(pointer) for found in pointers(answer)), (wrong, pointers(answer))
+    refused = await admin.request("PUT", STREAM, json={"sink": {**TOPIC, "completion": "reported"}})
+    assert "/sink/completion is not a known field" in refused.text
     editor = await callers.make("editor")
     assert is_problem(await editor.request("PUT", STREAM, json={}), 403, "forbidden")
     stranger = await callers.make("admin", await callers.tenant())

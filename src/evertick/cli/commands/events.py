@@ -8,9 +8,10 @@ import typer
 from msgspec.structs import asdict
 
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
-from evertick.cli.options import parse_pairs
+from evertick.cli.options import parse_fields, parse_pairs
 from evertick.cli.output import print_document, print_json, print_line, print_result, utc
 from evertick.contract.annotations import MAX_PER_PAGE
+from evertick.contract.broker_targets import BrokerType
 from evertick.contract.events import EVENT_PREFIX, Event, EventStream
 from evertick.domain.events import EventType
 from evertick.runtime.process import stop_signal
@@ -95,26 +96,40 @@ def switch_on(connection: ConnectionOptions) -> None:
 @connection_options
 def set_sink(
     connection: ConnectionOptions,
-    receiver: Annotated[str, typer.Argument(metavar="URL", help="Where events are delivered, as signed webhooks.")],
+    receiver: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL|TYPE", help=f"URL for signed webhooks, or a type of broker: {', '.join(BrokerType)}."
+        ),
+    ],
     *,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Field of a broker's target. Can be repeated."),
+    ] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Header. Can be repeated.")] = None,
     kind: Types = None,
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="Send the events of all tenants. For the hosting tenant.")
     ] = False,
 ) -> None:
-    """Keep events from now on, and send them to a URL in batches of CloudEvents.
+    """Keep events from now on, and send them as CloudEvents: to a URL in batches, to a broker one by one.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
       evertick events set-sink https://example.com/hooks/events --type run.finished --type gap.recorded
+
+      evertick events set-sink kafka --set connection=warehouse --set topic=evertick-events
     """
-    sink = {"type": "http", "url": receiver, "headers": parse_pairs("--header", header or (), ":")}
+    sink = _sink(receiver, parse_fields("--set", settings or ()))
+    if header:
+        sink["headers"] = parse_pairs("--header", header, ":")
     options: dict[str, Any] = {"sink": sink, "all_tenants": all_tenants}
     if kind:
         options["types"] = [str(each) for each in kind]
     found = call(connection, lambda backend: backend.put_event_stream(options))
-    print_result(found, f"Events go to {receiver}.", as_json=connection.as_json)
+    over = f" over connection {sink['connection']}" if "connection" in sink else ""
+    print_result(found, f"Events go to {receiver}{over}.", as_json=connection.as_json)
 
 
 @app.command()
@@ -128,6 +143,16 @@ def switch_off(connection: ConnectionOptions) -> None:
     """
     call(connection, lambda backend: backend.remove_event_stream())
     print_result({}, "No events are kept any more.", as_json=connection.as_json)
+
+
+def _sink(receiver: str, settings: dict[str, Any]) -> dict[str, Any]:
+    if receiver in set(BrokerType):
+        return {"type": receiver, **settings}
+    if "://" not in receiver:
+        raise typer.BadParameter(f"{receiver!r} is neither a URL nor one of {', '.join(BrokerType)}")
+    if settings:
+        raise typer.BadParameter("--set is for brokers: a URL has no fields")
+    return {"type": "http", "url": receiver}
 
 
 def print_event(event: Event, *, as_json: bool) -> None:

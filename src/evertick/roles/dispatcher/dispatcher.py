@@ -234,7 +234,7 @@ class Dispatcher:
         self._events_pool = await open_pool(
             self._url, min_size=0, max_size=EVENT_CONNECTIONS, timeouts=timeouts.API, purpose="events"
         )
-        self.event_sinks = EventSinks(self._events_pool, self._delivery, self.keyring)
+        self.event_sinks = EventSinks(self._events_pool, self._delivery, brokers, self.keyring)
         await self.circuits.read()
         await self.host_rates.read()
         await self.keyring.learn_all(self._source.pool)

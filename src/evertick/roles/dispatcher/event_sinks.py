@@ -1,6 +1,7 @@
 """Sends the events of tenants to their sinks.
 
-Duty: each event reaches its sink at least once, and the events of a sink come in the order of the stream.
+Duty: each event reaches its sink at least once. A webhook gets the events in the order of the stream, a broker those
+of each job (`event_messages`).
 
 Invariants: one process at a time sends to a sink: it holds a lease, which an epoch fences. A batch is sent when the one
 before it was accepted and its position stored. No batch is sent when the lease may have run out, by the monotonic
@@ -18,16 +19,19 @@ batch again, with the same ids. Slow database: as a slow sink. Stop: the batch u
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from evertick.contract.events import Event, Sink, WebhookSink
+from evertick.contract.broker_targets import BrokerAddress
+from evertick.contract.events import Event, Sink
 from evertick.contract.target import HttpTarget
 from evertick.domain.attempt import AttemptOutcome, HandedOver, Succeeded
 from evertick.domain.events import wait_seconds
 from evertick.metrics.catalog import EVENTS_SENT
+from evertick.roles.dispatcher.event_messages import MAX_OF_KEY, key_of, publish_batch
 from evertick.roles.dispatcher.tenants import Keyring
 from evertick.runtime.events import read_page
 from evertick.runtime.logs import tenant_fields
@@ -35,6 +39,7 @@ from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
 from evertick.store.tenants import events
 from evertick.store.tenants.events import LeasedSink, Range
+from evertick.targets.brokers.target import BrokerDelivery
 from evertick.targets.http.delivery import HttpDelivery
 from evertick.targets.http.request import EventBatch
 
@@ -43,7 +48,7 @@ logger = logging.getLogger("evertick.dispatcher")
 POLL_SECONDS = 0.5
 LEASE_SECONDS = 60.0
 TIMEOUT_SECONDS = 15.0
-"""Of one batch."""
+"""Of one batch to a webhook."""
 SPARE_SECONDS = 30.0
 """With less of the lease left no batch is sent: it may wait for a slot of its host, and take its whole time."""
 AT_ONCE = 16
@@ -53,16 +58,15 @@ MAX_BATCH_BYTES = 1_048_576
 ERROR_CHARACTERS = 500
 STOP_SECONDS = 5.0
 
-_sinks: msgspec.json.Decoder[Sink] = msgspec.json.Decoder(WebhookSink)
+_sinks: msgspec.json.Decoder[Sink] = msgspec.json.Decoder(Sink)
 _encoder = msgspec.json.Encoder()
 
 
 class Batch(NamedTuple):
-    """Events that are sent together, as JSON."""
+    """Events that are sent together, and each as JSON: whole for a webhook, its data for a broker."""
 
-    first_id: str
-    last_id: str
-    events: Sequence[bytes]
+    events: Sequence[Event]
+    bodies: Sequence[bytes]
 
 
 Monotonic: TypeAlias = Callable[[], float]
@@ -72,10 +76,16 @@ class EventSinks:
     """Sends to all sinks that it can lease."""
 
     def __init__(
-        self, pool: Pool, delivery: HttpDelivery, keyring: Keyring, monotonic: Monotonic = time.monotonic
+        self,
+        pool: Pool,
+        delivery: HttpDelivery,
+        brokers: BrokerDelivery,
+        keyring: Keyring,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._pool = pool
         self._delivery = delivery
+        self._brokers = brokers
         self._keyring = keyring
         self.monotonic = monotonic
         self._sending: set[asyncio.Task[None]] = set()
@@ -122,20 +132,25 @@ class EventSinks:
 
     async def send(self, sink: LeasedSink, until: float) -> None:
         """Send what there is, until there is no more, the sink fails, or another has the lease."""
+        try:
+            target = _sinks.decode(sink.target)
+        except msgspec.ValidationError as unknown:  # a newer version has stored it
+            await self._failed(sink, f"this version cannot send to it: {unknown}")
+            return
         cursor, latest = sink.cursor, sink.latest
         while cursor < latest and not self._is_stopping:
             wanted = Range(sink.tenant_id, cursor, latest, sink.types, sink.is_of_all)
             page = await read_page(self._pool, wanted, PAGE)
-            for batch in [*_batches(page.events), None]:
+            for batch in [*_batches(page.events, target), None]:
                 if batch is not None:
                     if self.monotonic() > until - SPARE_SECONDS:
                         return
-                    error = _error_of(await self._deliver(sink, batch))
+                    error = await self._deliver(sink, target, batch)
                     EVENTS_SENT.add(len(batch.events), "failed" if error else "accepted")
                     if error is not None:
                         await self._failed(sink, error)
                         return
-                cursor = page.cursor if batch is None else max(cursor, int(batch.last_id))
+                cursor = page.cursor if batch is None else max(cursor, int(batch.events[-1].id))
                 until = self.monotonic() + LEASE_SECONDS
                 reached = await events.advance(self._pool, sink, cursor, LEASE_SECONDS)
                 if reached is None:
@@ -149,42 +164,41 @@ class EventSinks:
         if not sink.failures:
             logger.warning("a sink of events fails: %s", error, extra=tenant_fields(sink.tenant_id))
 
-    async def _deliver(self, leased: LeasedSink, batch: Batch) -> AttemptOutcome | str:
-        """Send one batch; a text says why it could not be."""
-        sink = _sinks.decode(leased.target)
-        match sink:
-            case WebhookSink():
-                secrets = self._keyring.secrets_of(leased.tenant_id)
-                if secrets is None:
-                    return "the secrets of the tenant cannot be read here"
-                request = EventBatch(
-                    tenant_id=leased.tenant_id,
-                    target=HttpTarget(sink.url, "POST", sink.headers),
-                    body=b"[" + b",".join(batch.events) + b"]",
-                    secrets=secrets,
-                    batch_id=f"events-{batch.first_id}-{batch.last_id}",
-                )
-                longest = min(TIMEOUT_SECONDS, self._keyring.timeout_max(leased.tenant_id))
-                return await self._delivery.deliver(request, longest)
-            case _:
-                assert_never(sink)
+    async def _deliver(self, leased: LeasedSink, sink: Sink, batch: Batch) -> str | None:
+        """Send one batch; a text says why it was not accepted."""
+        if isinstance(sink, BrokerAddress):
+            return await publish_batch(self._brokers, leased.tenant_id, sink, batch.events, batch.bodies)
+        secrets = self._keyring.secrets_of(leased.tenant_id)
+        if secrets is None:
+            return "the secrets of the tenant cannot be read here"
+        request = EventBatch(
+            tenant_id=leased.tenant_id,
+            target=HttpTarget(sink.url, "POST", sink.headers),
+            body=b"[" + b",".join(batch.bodies) + b"]",
+            secrets=secrets,
+            batch_id=f"events-{batch.events[0].id}-{batch.events[-1].id}",
+        )
+        longest = min(TIMEOUT_SECONDS, self._keyring.timeout_max(leased.tenant_id))
+        return _error_of(await self._delivery.deliver(request, longest))
 
 
-def _batches(found: Sequence[Event]) -> Iterator[Batch]:
-    """The events in order, in batches that are not too large."""
-    first, size, texts = 0, 0, list[bytes]()
+def _batches(found: Sequence[Event], sink: Sink) -> Iterator[Batch]:
+    """The events in order, in batches that are not too large, for a broker also not too many of one key."""
+    first, size, bodies = 0, 0, list[bytes]()
+    keys: Counter[str] = Counter()
     for number, event in enumerate(found):
-        text = _encoder.encode(event)
-        if texts and size + len(text) > MAX_BATCH_BYTES:
-            yield Batch(found[first].id, found[number - 1].id, texts)
-            first, size, texts = number, 0, []
-        texts.append(text)
-        size += len(text)
-    if texts:
-        yield Batch(found[first].id, found[-1].id, texts)
+        key = key_of(sink, event) if isinstance(sink, BrokerAddress) else event.id
+        body = _encoder.encode(event.data if isinstance(sink, BrokerAddress) else event)
+        if bodies and (size + len(body) > MAX_BATCH_BYTES or keys[key] == MAX_OF_KEY):
+            yield Batch(found[first:number], bodies)
+            first, size, bodies = number, 0, []
+            keys.clear()
+        bodies.append(body)
+        keys[key] += 1
+        size += len(body)
+    if bodies:
+        yield Batch(found[first:], bodies)
 
 
-def _error_of(outcome: AttemptOutcome | str) -> str | None:
-    if isinstance(outcome, Succeeded | HandedOver):
-        return None
-    return outcome if isinstance(outcome, str) else outcome.error
+def _error_of(outcome: AttemptOutcome) -> str | None:
+    return None if isinstance(outcome, Succeeded | HandedOver) else outcome.error

@@ -77,6 +77,12 @@ SELECT count(*)
            AND version.spec -> 'target' ->> 'connection' = :name::text
          LIMIT :most::integer) AS first_jobs;
 
+-- name: is_of_sink
+-- Whether the sink of the tenant's events uses a connection. Index: event_sinks_pkey.
+SELECT EXISTS (
+    SELECT FROM event_sinks WHERE tenant_id = :tenant_id::bigint AND target ->> 'connection' = :name::text
+);
+
 -- name: types
 -- The types of a tenant's connections. Index: broker_connections_pkey.
 SELECT name, type FROM broker_connections WHERE tenant_id = :tenant_id::bigint;

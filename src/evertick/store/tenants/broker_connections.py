@@ -72,6 +72,7 @@ _LOCK = _SQL["lock"].rows(ConnectionRow)
 _REPLACE = _SQL["replace"].rows(ConnectionRow)
 _PAGE = _SQL["page"].rows(ConnectionRow)
 _USERS = _SQL["users"].values(int)
+_IS_OF_SINK = _SQL["is_of_sink"].values(bool)
 _TYPES = _SQL["types"].rows(TypeRow)
 _TYPES_IN_USE = _SQL["types_in_use"].values(str)
 _FIND = _SQL["find"].rows(ConnectionRow)
@@ -118,6 +119,11 @@ async def page(
 async def users(connection: Connection, key: ConnectionKey, kind: str, most: int) -> int:
     """How many jobs use a connection of this type, counted up to `most`."""
     return await _USERS.one(connection, **key._asdict(), type=kind, most=most)
+
+
+async def is_of_sink(connection: Connection, key: ConnectionKey) -> bool:
+    """Whether the tenant's events go over a connection."""
+    return await _IS_OF_SINK.one(connection, **key._asdict())
 
 
 async def types(connection: Connection, tenant_id: int) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 import json
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from evertick.contract.broker_targets import (
+    BrokerAddress,
     BrokerTarget,
     KafkaTarget,
     NatsTarget,
@@ -26,7 +27,7 @@ from evertick.targets.events import EVENT_TYPE, SOURCE, SPEC_VERSION
 
 REMEMBERED = 4096
 CONTENT_TYPE = "application/json"
-_KEEPS_ORDER = ("key", "group_id")
+KEEPS_ORDER = ("key", "group_id")
 """Messages with the same one keep their order. It is the job's id unless given."""
 
 
@@ -61,10 +62,23 @@ def target_in(spec: str) -> Addressed | None:
 def _addressed(text: bytes) -> Addressed:
     """Remembered by the target, which many jobs share; specifications differ in their names already."""
     target = _targets.decode(text)
+    address = None if has_templates(target) else address_of(target)
+    return Addressed(target, *headers_in(target), address)
+
+
+def headers_in(target: BrokerAddress) -> tuple[dict[str, str], str]:
+    """The headers of a target but for the type of content, and that."""
     headers = {name: text for name, text in target.headers.items() if name.lower() != "content-type"}
     content_types = [text for name, text in target.headers.items() if name.lower() == "content-type"]
-    address = None if has_templates(target) else address_of(target)
-    return Addressed(target, headers, content_types[0] if content_types else CONTENT_TYPE, address)
+    return headers, content_types[0] if content_types else CONTENT_TYPE
+
+
+def ordered_by(address: dict[str, Any], key: str) -> dict[str, Any]:
+    """The address with this key, if its broker keeps the order of a key and the address has none."""
+    for name in KEEPS_ORDER:
+        if name in address and address[name] is None:
+            return {**address, name: key}
+    return address
 
 
 def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Message:
@@ -73,9 +87,6 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
     address = found.address
     if address is None:
         address = render_address(found.target, None if attempt.payload is None else json.loads(attempt.payload))
-    for name in _KEEPS_ORDER:
-        if name in address and address[name] is None:
-            address = {**address, name: job_id}
     run_id = format_run_id(attempt.job_id, to_us(attempt.fire_at))
     return Message(
         body=b"null" if attempt.payload is None else attempt.payload.encode(),
@@ -95,6 +106,6 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
             "traceparent": traceparent_of(attempt, run_id),
         },
         headers=found.headers,
-        address=address,
+        address=ordered_by(address, job_id),
         message_id=key,
     )

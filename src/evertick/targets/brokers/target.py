@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from evertick.contract.broker_targets import Completion
+from evertick.contract.broker_targets import BrokerAddress, BrokerTarget, Completion
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.breaker import TenantHost
 from evertick.domain.errors import InvalidInput
 from evertick.domain.states import Outcome
-from evertick.runtime.logs import run_fields
+from evertick.runtime.logs import tenant_fields
 from evertick.targets.brokers.message import Addressed, message_of, target_in
 from evertick.targets.brokers.publisher import Message, PublishFailed
 from evertick.targets.brokers.publishers import ConnectionSettings, NoClient, Publishers
@@ -102,7 +102,7 @@ class BrokerDelivery:
         assert task is not None
         ending = asyncio.get_running_loop().call_later(seconds, task.cancel, _OVER)
         try:
-            return await self._over_connection(attempt, found, message)
+            return await self.publish(attempt.tenant_id, found.target, message)
         except asyncio.CancelledError as cancelled:
             if cancelled.args != (_OVER,) or task.uncancel():
                 raise
@@ -111,30 +111,32 @@ class BrokerDelivery:
             ending.cancel()
             self._slots.give_back(host, attempt.tenant_id)
 
-    async def _over_connection(self, attempt: Attempt, found: Addressed, message: Message) -> AttemptOutcome:
-        name, kind = found.target.connection, found.target.queue_name
+    async def publish(self, tenant_id: int, target: BrokerAddress, message: Message) -> AttemptOutcome:
+        """Publish a message over the tenant's connection that a target names."""
+        name, kind = target.connection, target.queue_name
         try:
-            connection = self._connections.known(attempt.tenant_id, name)
+            connection = self._connections.known(tenant_id, name)
             if connection is None:
-                connection = await self._connections.find(attempt.tenant_id, name)
+                connection = await self._connections.find(tenant_id, name)
             if connection is None or connection.type != kind:
                 return Failed(f"not sent: there is no connection {name!r} of type {kind}", retryable=False)
             used = self.publishers.take(connection)
         except (ConnectionUnusable, NoClient) as error:
             return NotStarted(f"deferred: {error}")
         try:
-            return _accepted(found.target.completion, await used.publisher.publish(message))
+            return _accepted(target, await used.publisher.publish(message))
         except PublishFailed as error:
             return Failed(str(error), retryable=error.retryable, is_host_well=not error.is_broker_down)
         except TooManyLookups:
             return NotStarted(f"deferred: {MAX_PER_TENANT} names of its tenant's targets are being looked up")
         except Exception as error:  # a broker may answer anything
-            logger.warning("the client for %s failed", kind, exc_info=True, extra=run_fields(attempt))
+            logger.warning("the client for %s failed", kind, exc_info=True, extra=tenant_fields(tenant_id))
             return Failed(f"{UNREADABLE} ({type(error).__name__})", is_host_well=False)
         finally:
             self.publishers.give_back(used)
 
 
-def _accepted(completion: Completion, receipt: str | None) -> AttemptOutcome:
+def _accepted(target: BrokerAddress, receipt: str | None) -> AttemptOutcome:
     """What it means that the broker has stored the message."""
-    return HandedOver(receipt) if completion is Completion.REPORTED else Succeeded(receipt)
+    is_reported = isinstance(target, BrokerTarget) and target.completion is Completion.REPORTED
+    return HandedOver(receipt) if is_reported else Succeeded(receipt)

@@ -116,7 +116,8 @@ async def create(tenant: TenantContext, fields: object, seal: Seal) -> BrokerCon
 async def put(tenant: TenantContext, name: str, fields: object, seal: Seal) -> tuple[BrokerConnection, bool]:
     """Create or replace a connection, and say whether it is new. Secrets that are not given stay as they are.
 
-    ConnectionInUse: it would be of another type, and jobs use it. Dispatchers know within seconds.
+    ConnectionInUse: it would be of another type, and jobs or the sink of events use it. Dispatchers know within
+    seconds.
     """
     new = read_connection(fields)
     if new.name not in {None, name}:
@@ -140,7 +141,7 @@ async def put(tenant: TenantContext, name: str, fields: object, seal: Seal) -> t
 
 
 async def remove(tenant: TenantContext, name: str) -> None:
-    """Remove a connection. ConnectionInUse: jobs use it."""
+    """Remove a connection. ConnectionInUse: jobs or the sink of events use it."""
     key = ConnectionKey(tenant.tenant_id, name)
 
     async def work(session: Session) -> None:
@@ -165,7 +166,10 @@ async def reseal(pool: Pool | Session, seal: Seal, most: int) -> int:
 async def _check_unused(session: Session, row: ConnectionRow) -> None:
     jobs = await broker_connections.users(session, row.key, row.type, COUNTED_JOBS)
     if jobs:
-        raise ConnectionInUse(row.name, f"{jobs} or more" if jobs == COUNTED_JOBS else str(jobs))
+        number = f"{jobs} or more" if jobs == COUNTED_JOBS else str(jobs)
+        raise ConnectionInUse(row.name, f"{number} jobs name it; give them another one, or delete them")
+    if await broker_connections.is_of_sink(session, row.key):
+        raise ConnectionInUse(row.name, "the sink of events names it; give that another one, or remove it")
 
 
 def _content(new: NewConnection, kept: dict[str, str]) -> Content:

@@ -4,13 +4,16 @@ from collections.abc import Collection
 
 import msgspec
 
-from evertick.contract.events import EventStream, EventStreamRequest, SinkStatus
+from evertick.contract.broker_targets import BrokerAddress, check_connection
+from evertick.contract.events import EventStream, EventStreamRequest, Sink, SinkStatus
 from evertick.domain.errors import InvalidInput
 from evertick.domain.events import PUBLIC, EventType
 from evertick.domain.ids import MAX_ID
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.runtime.events import EventPage, read_page
-from evertick.store.tenants import events, tenants
+from evertick.store.database import Session
+from evertick.store.tenants import broker_connections, events, tenants
+from evertick.store.tenants.broker_connections import ConnectionKey
 from evertick.store.tenants.events import Range, StreamRow
 from evertick.usecases.context import TenantContext, checked_cursor
 from evertick.usecases.errors import EventStreamNotFound
@@ -29,13 +32,25 @@ async def put_stream(tenant: TenantContext, given: EventStreamRequest) -> EventS
         row = await tenants.find(tenant.pool, tenant.tenant_id)
         if row is None or not row.is_host:
             raise InvalidInput("all_tenants", "is for the hosting tenant alone")
-    await events.put_stream(tenant.pool, tenant.tenant_id, is_of_all=given.all_tenants)
-    if given.sink is None:
-        await events.remove_sink(tenant.pool, tenant.tenant_id)
-    else:
-        types = None if given.types is None else sorted({str(kind) for kind in given.types})
-        await events.put_sink(tenant.pool, tenant.tenant_id, msgspec.json.encode(given.sink).decode(), types)
+
+    async def work(session: Session) -> None:
+        await events.put_stream(session, tenant.tenant_id, is_of_all=given.all_tenants)
+        if given.sink is None:
+            await events.remove_sink(session, tenant.tenant_id)
+        else:
+            await _check_sink(session, tenant.tenant_id, given.sink)
+            types = None if given.types is None else sorted({str(kind) for kind in given.types})
+            await events.put_sink(session, tenant.tenant_id, msgspec.json.encode(given.sink).decode(), types)
+
+    await tenant.in_transaction(work)
     return await get_stream(tenant)
+
+
+async def _check_sink(session: Session, tenant_id: int, sink: Sink) -> None:
+    """Refuse a sink whose connection does not exist. One that does is locked, so that it is not removed meanwhile."""
+    if isinstance(sink, BrokerAddress):
+        await broker_connections.lock(session, ConnectionKey(tenant_id, sink.connection))
+        check_connection(sink, await broker_connections.types(session, tenant_id), "/sink/connection")
 
 
 async def remove_stream(tenant: TenantContext) -> None:
