@@ -39,8 +39,8 @@ sys.stdin.readline()
 print(system_account(sys.argv[1]).pw_uid)
 """
 
-# Does not look up from its work, as a child that waits would, to see that its parent is gone. It ends when a server that
-# starts has said that it has to wait, or after a minute.
+# Does not look up from its work, as a child that waits would, to see that its parent is gone. It ends when a server
+# that starts has said that it has to wait, or after a minute.
 BUSY = """
 DO $$
 DECLARE done_at timestamptz := clock_timestamp() + interval '1 minute';
