@@ -69,3 +69,16 @@ async def redis_server(password: str | None = None, *, is_durable: bool = False)
             yield server
         finally:
             await server.stop()
+
+
+@asynccontextmanager
+async def babbling_server() -> AsyncIterator[int]:
+    """The port of a server that answers each command with a number."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(b":1\r\n" * 8)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]

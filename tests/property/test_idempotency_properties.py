@@ -10,6 +10,7 @@ from evertick.domain.idempotency import (
     KeySubject,
     Placeholder,
     Template,
+    default_key,
     parse_template,
     render,
 )
@@ -41,6 +42,11 @@ def test_the_default_key_is_different_for_different_fire_times(
 ) -> None:
     template = parse_template(DEFAULT_TEMPLATE)
     assert (render(template, subject, one) == render(template, subject, other)) == (one == other)
+
+
+@given(SUBJECTS, INSTANTS)
+def test_the_default_key_is_what_its_template_renders_to(subject: KeySubject, fire_at: datetime) -> None:
+    assert default_key(subject.job_id, fire_at) == render(parse_template(DEFAULT_TEMPLATE), subject, fire_at)
 
 
 @given(st.text(st.sampled_from("{} \nweka_"), max_size=20) | st.text())

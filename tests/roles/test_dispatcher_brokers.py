@@ -20,7 +20,7 @@ from evertick.store.tenants.broker_connections import ConnectionKey, Content
 from evertick.store.tenants.secrets import Seal
 from evertick.targets.brokers.target import PER_CONNECTION
 from evertick.targets.egress.guard import EgressPolicy
-from redis_server import RedisServer, redis_server
+from redis_server import RedisServer, babbling_server, redis_server
 from roles.dispatching import SEAL, Receiver
 from roles.test_dispatcher_circuits import CircuitOffice
 
@@ -229,6 +229,16 @@ async def test_a_broker_that_hangs_leaves_its_tenants_other_targets_their_slots(
             posted = await office.posted(receiver.url, count=20)
             outcomes = await office.until_ended(posted, 20)
             assert {each.result for each in outcomes} == {"success"}
+
+
+async def test_a_broker_that_talks_nonsense_counts_as_down(office: StreamOffice) -> None:
+    async with babbling_server() as port:
+        await office.connect(port=port)
+        job = await office.streamed()
+        await office.deliver()
+    outcome = await office.outcome(job)
+    assert outcome.result == "failed"
+    assert outcome.error == "the broker sent what cannot be read (AttributeError)"
 
 
 async def test_what_this_dispatcher_has_no_client_for_is_left_to_others(

@@ -39,12 +39,14 @@ sys.stdin.readline()
 print(system_account(sys.argv[1]).pw_uid)
 """
 
-# Does not look up from its work, as a child that waits would, to see that its parent is gone.
+# Does not look up from its work, as a child that waits would, to see that its parent is gone. It ends when a server
+# that starts has said that it has to wait, or after a minute.
 BUSY = """
 DO $$
-DECLARE done_at timestamptz := clock_timestamp() + interval '0.7 s';
+DECLARE done_at timestamptz := clock_timestamp() + interval '1 minute';
 BEGIN
-    WHILE clock_timestamp() < done_at LOOP END LOOP;
+    WHILE clock_timestamp() < done_at AND position('pre-existing shared memory block' IN pg_read_file('{log}')) = 0 LOOP
+    END LOOP;
 END $$
 """
 
@@ -164,8 +166,9 @@ async def test_a_killed_servers_children_may_finish_before_it_starts_again(data_
     with running(small(data_dir)) as server:
         await write(server.url)
         busy, watcher = await connect(server.url), await connect(server.url)
-        work = asyncio.create_task(busy.execute(BUSY))
-        while not await watcher.fetchval("SELECT state = 'active' FROM pg_stat_activity WHERE query = $1", BUSY):
+        statement = BUSY.format(log=server.log)
+        work = asyncio.create_task(busy.execute(statement))
+        while not await watcher.fetchval("SELECT state = 'active' FROM pg_stat_activity WHERE query = $1", statement):
             pass
         os.kill(postmaster(data_dir), signal.SIGKILL)
         with running(small(data_dir)) as again:

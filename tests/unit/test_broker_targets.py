@@ -13,7 +13,14 @@ from evertick.contract.broker_targets import (
     check_connection,
     render_address,
 )
-from evertick.contract.connections import REQUESTS, SECRETS, SETTINGS, read_connection, settings_in_force
+from evertick.contract.connections import (
+    REQUESTS,
+    SECRETS,
+    SETTINGS,
+    RedisStreamConnection,
+    read_connection,
+    settings_in_force,
+)
 from evertick.contract.job_reading import read_spec
 from evertick.contract.target import DISPATCHED_QUEUES, TARGETS, target_fields
 from evertick.domain.errors import InvalidFields
@@ -105,3 +112,14 @@ def test_settings_of_another_release_can_be_read() -> None:
         "tls": True,
         "tls_ca": None,
     }
+
+
+def test_a_name_may_have_any_characters_but_control_characters() -> None:
+    redis = {"type": "redis_stream", "connection": "redis"}
+    assert read({**redis, "stream": "\U0001f60dbr,\U0009b888"}).stream == "\U0001f60dbr,\U0009b888"
+    assert list(faults({**redis, "stream": "a\nb"})) == ["/target/stream"]
+
+
+def test_a_whole_number_of_a_connection_may_be_written_as_a_fraction() -> None:
+    fields = {"name": "a", "type": "redis_stream", "settings": {"host": "redis.example.invalid", "port": 6379.0}}
+    assert read_connection(fields).settings == RedisStreamConnection(host="redis.example.invalid", port=6379)

@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pytest
+
 from evertick.domain.attempt import Attempt, Token
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Handlers
@@ -59,7 +61,8 @@ async def test_an_attempt_that_was_leased_again_while_its_first_lease_waited_for
     assert execution.held == 0
 
 
-async def test_no_more_tasks_than_allowed_are_started_in_one_turn_of_the_event_loop() -> None:
+@pytest.mark.parametrize(("cost", "most"), [(1.0, 4), (0.5, 8), (2.0, 2)])
+async def test_no_more_tasks_than_allowed_are_started_in_one_turn_of_the_event_loop(cost: float, most: int) -> None:
     handlers, held_leases, clock = Handlers(), HeldLeases(30.0), DatabaseClock()
     turn, started = 0, list[int]()
 
@@ -75,6 +78,7 @@ async def test_no_more_tasks_than_allowed_are_started_in_one_turn_of_the_event_l
         concurrency=100,
         threads=0,
         starts_at_once=4,
+        start_cost=lambda _: cost,
     )
     held_leases.hold([1], time.monotonic())
     retry = LAST_TRY.replace('"max_retries": 0', '"max_retries": 3')
@@ -88,5 +92,5 @@ async def test_no_more_tasks_than_allowed_are_started_in_one_turn_of_the_event_l
         await asyncio.sleep(0)
         turn += 1
     assert len(started) == 10
-    assert max(started.count(each) for each in set(started)) <= 4
+    assert max(started.count(each) for each in set(started)) == most
     execution.close()

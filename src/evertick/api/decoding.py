@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from evertick.api.problems import HttpProblem, Kind
-from evertick.contract.reading import fault_of, faults_in
+from evertick.contract.reading import fault_of, faults_in, whole_numbers
 from evertick.domain.errors import Fault
 from evertick.domain.job.faults import Faults
 
@@ -44,7 +44,7 @@ def _document(data: bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # JSON does not distinguish 120.0 from 120: once more with whole floats as integers, or raise the fault.
-        found: Any = _wholes(_decoded(data, Any))
+        found: Any = whole_numbers(_decoded(data, Any))
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
@@ -90,18 +90,6 @@ def _choices(kind: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
                 yield from _choices(choice)
         case _:
             yield kind
-
-
-def _wholes(value: Any) -> Any:
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {name: _wholes(item) for name, item in value.items()}
-        case list():
-            return [_wholes(item) for item in value]
-        case _:
-            return value
 
 
 def _decoded(data: bytes, kind: Any) -> Any:

@@ -24,6 +24,7 @@ MAX_STREAM_LENGTH = 1_000_000_000
 
 _is_connection_name = re.compile(patterns.CONNECTION).fullmatch
 _is_address = re.compile(patterns.ADDRESS).fullmatch
+_has_control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 
 class BrokerType(StrEnum):
@@ -59,7 +60,7 @@ def check_address_template(text: str, at: str, faults: Faults) -> None:
     except InvalidInput as refused:
         faults.add(at, refused.reason)
         return
-    if not text.isprintable():
+    if _has_control(text):
         faults.add(at, "must not contain line breaks or other control characters")
 
 

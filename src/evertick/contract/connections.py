@@ -16,7 +16,7 @@ from evertick.contract import patterns
 from evertick.contract.annotations import CURSOR, Limit, Schema, Time, words
 from evertick.contract.broker_targets import BrokerType
 from evertick.contract.derived import lenient
-from evertick.contract.reading import fault_of
+from evertick.contract.reading import fault_of, whole_numbers
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.job.faults import kind_of
 
@@ -174,7 +174,7 @@ def read_connection(fields: object) -> NewConnection:
         problem = "is required:" if kind is None else "must be"
         raise InvalidFields([Fault("/type", f"{problem} one of {', '.join(REQUESTS)}")])
     try:
-        found: Any = msgspec.convert(given, REQUESTS[kind])
+        found: Any = msgspec.convert(whole_numbers(given), REQUESTS[kind])
     except msgspec.ValidationError as error:
         raise InvalidFields([fault_of(error)]) from None
     secrets = {name: text for name, text in asdict(found.secrets).items() if text is not None}

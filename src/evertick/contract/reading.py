@@ -229,3 +229,16 @@ def fault_of(error: msgspec.ValidationError) -> Fault:
     if missing := _MISSING.fullmatch(reason):
         return Fault(f"{pointer}/{missing[1]}", "is required")
     return Fault(pointer, f"is wrong: {reason[:1].lower()}{reason[1:]}")
+
+
+def whole_numbers(value: Any) -> Any:
+    """Decoded JSON with 120 for 120.0: JSON does not tell them apart."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: whole_numbers(item) for name, item in value.items()}
+        case list():
+            return [whole_numbers(item) for item in value]
+        case _:
+            return value

@@ -97,6 +97,11 @@ def render(template: Template, subject: KeySubject, fire_at: datetime) -> str:
     return _fit(_UNSAFE.sub(_escape, raw))
 
 
+def default_key(job_id: str, fire_at: datetime) -> str:
+    """What `DEFAULT_TEMPLATE` renders to: most jobs have it, and nothing of it has to be made safe."""
+    return f"{job_id}:{_fire_at_unix(fire_at)}"
+
+
 def _fire_at_unix(fire_at: datetime) -> str:
     # The microseconds are kept: a manual run within the second of a tick is another run.
     seconds, microseconds = divmod(to_us(fire_at), SECOND_US)

@@ -92,8 +92,9 @@ def parse_id(prefix: Prefix, text: str) -> int:
 
 
 def format_run_id(job_id: int, fire_at_us: int) -> str:
-    _within("job_id", job_id, MAX_ID)
-    _within("fire_at", fire_at_us, MAX_FIRE_AT_US)
+    if not (0 <= job_id <= MAX_ID and 0 <= fire_at_us <= MAX_FIRE_AT_US):
+        _within("job_id", job_id, MAX_ID)
+        _within("fire_at", fire_at_us, MAX_FIRE_AT_US)
     return f"run_{_base32(job_id)}{_base32(fire_at_us)}"
 
 
@@ -107,8 +108,9 @@ def parse_run_id(text: str) -> RunKey:
 
 
 def format_token(lane_id: int, seq: int) -> str:
-    _within("lane_id", lane_id, MAX_ID)
-    _within("seq", seq, MAX_ID)
+    if not (0 <= lane_id <= MAX_ID and 0 <= seq <= MAX_ID):
+        _within("lane_id", lane_id, MAX_ID)
+        _within("seq", seq, MAX_ID)
     return f"{lane_id}.{seq}"
 
 

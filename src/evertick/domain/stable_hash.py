@@ -16,17 +16,17 @@ def stable_int(bound: int, *parts: str | int) -> int:
     """A number with 0 <= number < bound, uniform over different `parts`."""
     if bound < 1:
         raise ValueError(f"bound must be at least 1, not {bound}")
-    digest = blake2b(digest_size=_DIGEST_BITS // 8)
-    for part in parts:
-        digest.update(_delimited(part))
+    digest = blake2b(b"".join(map(_delimited, parts)), digest_size=_DIGEST_BITS // 8)
     return int.from_bytes(digest.digest(), "big") % bound
 
 
 def _delimited(part: str | int) -> bytes:
     # Kind and length go first, so that ("a", "bc") differs from ("ab", "c") and 1 from "1".
     # surrogatepass: a lone surrogate from sloppy JSON must hash too, not raise.
-    kind = "s" if isinstance(part, str) else "i"
-    data = str(part).encode("utf-8", "surrogatepass")
+    kind, text = ("s", part) if isinstance(part, str) else ("i", str(part))
+    if text.isascii():
+        return f"{kind}{len(text)}:{text}".encode("ascii")
+    data = text.encode("utf-8", "surrogatepass")
     return f"{kind}{len(data)}:".encode() + data
 
 

@@ -38,7 +38,8 @@ class Execution:
     """What waits here to be started, and what runs. `ended` gets each attempt once, with its outcome if any.
 
     `refused` gets those that no handler is here for. `starts_at_once`: so many tasks are started in one turn of the
-    event loop. Handlers that are quick then end in one of the next turns, so that turns stay short however many wait.
+    event loop, where each counts as much as `start_cost` says. Handlers that are quick then end in one of the next
+    turns, so that turns stay short however many wait.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs, and where it goes then
@@ -53,6 +54,7 @@ class Execution:
         concurrency: int,
         threads: int,
         starts_at_once: int | None = None,
+        start_cost: Callable[[Attempt], float] | None = None,
         waiting: Waiting | None = None,
         role: str = "worker",
         monotonic: Callable[[], float] = time.monotonic,
@@ -71,7 +73,8 @@ class Execution:
         self._concurrency = concurrency
         self._tasks = 0
         self._starts_at_once = starts_at_once
-        self._starts = 0
+        self._start_cost = start_cost or _one
+        self._starts = 0.0
         self._threads = ThreadPool(threads)
         self._waiting = Waiting() if waiting is None else waiting
         self._running: set[Running] = set()
@@ -203,6 +206,8 @@ class Execution:
             return
         while waiting.for_tasks and self._tasks + len(waiting.for_marks) < self._concurrency and self._may_go_on():
             order = waiting.for_tasks.popleft()
+            if self._starts_at_once is not None:
+                self._starts += self._start_cost(order[0])
             if order[3]:
                 self._mark(order)
             else:
@@ -220,14 +225,11 @@ class Execution:
             return True
         if not self._starts:
             asyncio.get_running_loop().call_soon(self._begin_turn)
-        elif self._starts >= self._starts_at_once:
-            return False
-        self._starts += 1
-        return True
+        return self._starts < self._starts_at_once
 
     def _begin_turn(self) -> None:
         is_more = self._starts_at_once is not None and self._starts >= self._starts_at_once
-        self._starts = 0
+        self._starts = 0.0
         if is_more:
             self._refill(self._now_at())
 
@@ -356,6 +358,10 @@ class Execution:
             self._leaving.add(running.task)
             running.task.add_done_callback(self._leaving.discard)
         self._end(running, running.outcome(None, None), self._now_at())
+
+
+def _one(_: Attempt) -> float:
+    return 1.0
 
 
 def _report(attempt: Attempt, error: BaseException) -> None:

@@ -154,7 +154,7 @@ CLOCK_SKEW = Gauge(
 )
 
 # The archive: janitors.
-ARCHIVED_DAYS = Counter("archived_days", "Days of the history that were archived and then dropped")
+ARCHIVED_DAYS = Counter("archive_exports", "Days of the history that were archived and then dropped")
 ARCHIVE_ERRORS = Counter("archive_errors", "Exports to the archive that failed")
 ARCHIVE_DAYS_WAITING = Gauge(
     "archive_days_waiting",

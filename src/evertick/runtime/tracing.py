@@ -99,12 +99,12 @@ async def _shut_down(tracer: "RunTracer", shutdown: Callable[[], object]) -> Non
         await asyncio.wait_for(done.wait(), SHUTDOWN_SECONDS)
 
 
-def traceparent_of(attempt: Attempt) -> str:
-    """The trace context that an attempt hands on: to a receiver, a handler or a remote worker."""
+def traceparent_of(attempt: Attempt, run_id: str | None = None) -> str:
+    """The trace context that an attempt hands on: to a receiver, a handler or a remote worker. `run_id`: if known."""
     if _active is not None and (context := _active.context_to_hand_on(attempt)) is not None:
         return str(context)
     if attempt.due_at is None and attempt.trace_parent is not None:
         return attempt.trace_parent  # what the server gave a remote worker
     caller = None if attempt.trace_parent is None else parse_traceparent(attempt.trace_parent)
-    run_id = format_run_id(attempt.job_id, to_us(attempt.fire_at))
+    run_id = run_id or format_run_id(attempt.job_id, to_us(attempt.fire_at))
     return str(attempt_context(run_id, attempt.token[1], caller))

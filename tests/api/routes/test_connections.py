@@ -18,7 +18,7 @@ from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress, seal_of
 from evertick.roles.scheduler import Scheduler
 from evertick.store.tenants import tenants
-from redis_server import RedisServer, redis_server
+from redis_server import RedisServer, babbling_server, redis_server
 from roles.dispatching import LOOPBACK
 
 PASSWORD = "never to be seen"
@@ -136,6 +136,9 @@ async def test_a_test_says_what_answers_or_why_not(admin: Caller, redis: RedisSe
     assert await found("strange", to_redis(redis, **secured)) == (False, "tls_ca has no certificate that can be read")
     usable, detail = await found("private", to_redis(redis, host="10.0.0.1"))
     assert (usable, "EVERTICK_EGRESS_ALLOW" in detail) == (False, True)
+    async with babbling_server() as port:
+        told = (False, "the broker sent what cannot be read (AttributeError)")
+        assert await found("babbling", to_redis(redis, "", port=port)) == told
     is_problem(await admin.post("/connections/none:test"), 404, "not-found")
 
 

@@ -125,6 +125,14 @@ async def test_a_fifo_queue_keeps_order_and_drops_repeats(aws_server: AwsServer)
     assert {each["Attributes"]["MessageGroupId"] for each in found} == {"job_1"}
 
 
+async def test_a_fifo_queue_takes_one_message_after_the_other(aws_server: AwsServer) -> None:
+    url = await create(aws_server, "in-turn.fifo")
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs, asyncio.timeout(10):
+        for number in range(3):
+            await sqs.publish(message(number, queue_url=url, group_id="job_1"))
+    assert len(await read(aws_server, url)) == 3
+
+
 async def test_a_missing_queue_fails_with_the_reason(aws_server: AwsServer) -> None:
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         failure = await failure_of(sqs.publish(message(queue_url=f"{aws_server.url}/123456789012/no-such")))

@@ -81,6 +81,8 @@ logger = logging.getLogger("evertick.dispatcher")
 CONCURRENCY = 256
 STARTS_AT_ONCE = 4
 """Deliveries that begin in one turn of the event loop: each step of a lease waits for a turn, so turns are short."""
+MESSAGE_COST = 1 / 16
+"""What a message to a broker costs, in deliveries by HTTP."""
 EVENT_CONNECTIONS = 2
 HOST_WAIT_SECONDS = 2.0
 BACKSTOP_SECONDS = 30
@@ -189,6 +191,7 @@ class Dispatcher:
             concurrency=concurrency,
             threads=0,
             starts_at_once=STARTS_AT_ONCE,
+            start_cost=_start_cost,
             waiting=self.waiting,
             on_ended=self._ended,
             role="dispatcher",
@@ -300,6 +303,10 @@ class Dispatcher:
             _count(type_in(attempt.spec or ""), outcome)
         if isinstance(outcome, Failed) and outcome.is_target_gone:
             self.pausing.add(attempt)
+
+
+def _start_cost(attempt: Attempt) -> float:
+    return 1.0 if type_in(attempt.spec or "") == HTTP_QUEUE else MESSAGE_COST
 
 
 def _count(kind: str, outcome: Succeeded | Failed) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.attempt import Token
-from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
+from evertick.domain.idempotency import KeySubject, default_key, render
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import cached_template
 from evertick.domain.rate_bucket import Rate, rate_of
@@ -58,8 +58,12 @@ class Leased(NamedTuple):
     @property
     def idempotency_key(self) -> str:
         """Equal in all attempts of the run, and in a replay of it."""
-        subject = KeySubject(format_id(Prefix.JOB, self.job_id), self.name, tzdb.load(self.timezone))
-        return render(cached_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
+        job_id, fire_at = format_id(Prefix.JOB, self.job_id), self.replays_at or self.fire_at
+        if not self.key_template:
+            return default_key(job_id, fire_at)
+        return render(
+            cached_template(self.key_template), KeySubject(job_id, self.name, tzdb.load(self.timezone)), fire_at
+        )
 
 
 class LeasedRange(NamedTuple):

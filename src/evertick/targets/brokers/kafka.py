@@ -38,7 +38,12 @@ DEFAULT_PORT = 9092
 MAX_BATCH_BYTES = 500_000
 """Half of what Kafka takes by default."""
 MAX_RECORDS = 10_000
-MAX_RESPONSE = 16 * 1024 * 1024
+MAX_RESPONSE = 1_048_576
+"""Of a topic with 20,000 partitions. What is longer would take too long to read."""
+MAX_CONNECTIONS = 128
+"""Of one publisher. A broker may name as many others as it likes."""
+MAX_ASKED = 32
+"""Brokers that only other brokers have named, and that are asked for metadata if no other answers."""
 METADATA_SECONDS = 60.0
 """How old the list of a topic's partitions may be."""
 TIMEOUT_MS = 10_000
@@ -256,7 +261,8 @@ class Cluster:
         self._brokers: Mapping[int, tuple[str, int]] = {}
         self._topics: dict[str, tuple[float, tuple[int, ...]]] = {}
         self._lookups: dict[str, asyncio.Task[tuple[int, ...]]] = {}
-        self._connections: dict[tuple[str, int], Shared[KafkaStream]] = {}
+        self._connections: dict[tuple[str, int], Shared[KafkaStream]] = {}  # the last used is the last
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def leaders(self, topic: str) -> tuple[int, ...]:
         """The leaders of a topic's partitions; callers that ask at the same time share the request."""
@@ -283,7 +289,7 @@ class Cluster:
         named = [host_and_port(server, DEFAULT_PORT) for server in self._settings.bootstrap_servers]
         live = [address for address, shared in self._connections.items() if shared.is_live]
         failure: PublishFailed | None = None
-        for address in dict.fromkeys([*live, *named, *self._brokers.values()]):
+        for address in dict.fromkeys([*live, *named, *itertools.islice(self._brokers.values(), MAX_ASKED)]):
             try:
                 connection = await self._connection(address)
                 data = await connection.ask(protocol.METADATA, protocol.metadata_of(*topics))
@@ -299,6 +305,7 @@ class Cluster:
             lookup.cancel()
         for shared in self._connections.values():
             await shared.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _look_up(self, topic: str) -> tuple[int, ...]:
         failure = broker_down("not tried")
@@ -323,9 +330,14 @@ class Cluster:
             lookup.exception()  # all callers may be gone
 
     async def _connection(self, address: tuple[str, int]) -> "KafkaStream":
-        shared = self._connections.get(address)
+        shared = self._connections.pop(address, None)
         if shared is None:
-            shared = self._connections[address] = Shared(lambda: self._connect(*address))
+            shared = Shared(lambda: self._connect(*address))
+            if len(self._connections) >= MAX_CONNECTIONS:
+                closing = asyncio.create_task(self._connections.pop(next(iter(self._connections))).close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+        self._connections[address] = shared
         return await shared.get()
 
     async def _connect(self, host: str, port: int) -> "KafkaStream":

@@ -32,10 +32,13 @@ KEEPS_ORDER = ("key", "group_id")
 
 
 class _Spec(msgspec.Struct):
-    target: KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget
+    target: msgspec.Raw
 
 
-_decoder = msgspec.json.Decoder(_Spec)
+_specs = msgspec.json.Decoder(_Spec)
+_targets: msgspec.json.Decoder[KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget] = (
+    msgspec.json.Decoder(KafkaTarget | RabbitmqTarget | RedisStreamTarget | NatsTarget | SqsTarget)
+)
 
 
 class Addressed(NamedTuple):
@@ -47,13 +50,18 @@ class Addressed(NamedTuple):
     address: dict[str, str | int | bool | None] | None
 
 
-@lru_cache(maxsize=REMEMBERED)
 def target_in(spec: str) -> Addressed | None:
     """The broker's target of a job's specification. None: it cannot be read."""
     try:
-        target = _decoder.decode(spec).target
+        return _addressed(bytes(_specs.decode(spec).target))
     except msgspec.DecodeError:  # and ValidationError, which is one
         return None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _addressed(text: bytes) -> Addressed:
+    """Remembered by the target, which many jobs share; specifications differ in their names already."""
+    target = _targets.decode(text)
     address = None if has_templates(target) else address_of(target)
     return Addressed(target, *headers_in(target), address)
 
@@ -79,12 +87,13 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
     address = found.address
     if address is None:
         address = render_address(found.target, None if attempt.payload is None else json.loads(attempt.payload))
+    run_id = format_run_id(attempt.job_id, to_us(attempt.fire_at))
     return Message(
         body=b"null" if attempt.payload is None else attempt.payload.encode(),
         content_type=found.content_type,
         attributes={
             "specversion": SPEC_VERSION,
-            "id": format_run_id(attempt.job_id, to_us(attempt.fire_at)),
+            "id": run_id,
             "source": f"{source}/jobs/{job_id}",
             "type": EVENT_TYPE,
             "subject": attempt.name,
@@ -94,7 +103,7 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
             "token": format_token(*attempt.token),
             "attempt": str(attempt.attempt),
             "reason": attempt.reason,
-            "traceparent": traceparent_of(attempt),
+            "traceparent": traceparent_of(attempt, run_id),
         },
         headers=found.headers,
         address=ordered_by(address, job_id),

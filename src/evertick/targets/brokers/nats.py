@@ -13,6 +13,7 @@ import json
 import re
 import secrets as random_secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -131,7 +132,9 @@ class NatsPublisher:
         try:
             info = _info(await reader.readline(), self._settings)
             if self._settings.tls:
-                # NATS says who it is before TLS begins.
+                # NATS says who it is before TLS begins, and so could anyone: that names no further servers.
+                info = {**info, "connect_urls": None}
+                await _check_silent(reader)
                 await writer.start_tls(tls_context(self._settings.tls_ca), server_hostname=host)
             connection = NatsStream(name, reader, writer, info)
             connection.begin()
@@ -281,6 +284,14 @@ def _info(line: bytes, settings: NatsConnection) -> Mapping[str, Any]:
             "the server requires TLS; the connection has tls false", retryable=False, is_broker_down=True
         )
     return found
+
+
+async def _check_silent(reader: asyncio.StreamReader) -> None:
+    """What has arrived before TLS must not be read as if it had come by it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            if await reader.read(1):
+                raise broker_down("the server, or another, sent more than an INFO before TLS began")
 
 
 def _stored(answer: bytes, subject: str) -> str:

@@ -34,6 +34,8 @@ from evertick.version import __version__
 PORT, TLS_PORT = 5672, 5671
 HEARTBEAT_SECONDS = 10
 FRAME_MAX = 131_072
+FRAME_MIN = 4096
+"""What AMQP guarantees: a body in frames of some bytes would keep the process busy."""
 REFUSED_SECONDS = 10.0
 """How long an exchange that is missing or not permitted is not asked for again."""
 
@@ -190,7 +192,7 @@ class AmqpConnection(Connection):
             commands.Connection.StartOk(client_properties=_PROPERTIES, mechanism="PLAIN", response=response), 0
         )
         if isinstance(tune, commands.Connection.Tune):
-            self._frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
+            self._frame_max = max(min(tune.frame_max or FRAME_MAX, FRAME_MAX), FRAME_MIN)
         tuned = commands.Connection.TuneOk(
             channel_max=_PUBLISHING, frame_max=self._frame_max, heartbeat=HEARTBEAT_SECONDS
         )

@@ -11,6 +11,7 @@ Redis answers when it has the entry in memory. When that is on a disk, its `appe
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ from evertick.targets.brokers.stream import broker_down, open_stream, tls_contex
 ANSWER_SECONDS = 15.0
 """For one batch, and for connecting before it."""
 MAX_BATCH = 512
+MAX_ANSWERS = 1_048_576
+"""Bytes in answer to one batch. An id has about 20, what Redis says of itself some thousands."""
 _BROKER_STATES = ("MISCONF", "NOREPLICAS", "BUSY ", "TRYAGAIN")
 """What Redis says before its reason when it takes nothing at all."""
 
@@ -43,17 +46,51 @@ def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial
     return RedisStreamPublisher(msgspec.convert(settings, RedisStreamConnection), secrets, dial)
 
 
+class _Answers:
+    """What a server sends, up to MAX_ANSWERS for one batch: redis-py reads as much as the server announces."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._left = MAX_ANSWERS
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def renew(self) -> None:
+        self._left = MAX_ANSWERS
+
+    async def read(self, size: int) -> bytes:
+        return self._counted(await self._reader.read(size))
+
+    async def readline(self) -> bytes:
+        return self._counted(await self._reader.readline())
+
+    async def readexactly(self, size: int) -> bytes:
+        if size > self._left:
+            raise broker_down("Redis sent an answer that is too long")
+        return self._counted(await self._reader.readexactly(size))
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise broker_down("Redis sent an answer that is too long")
+        return data
+
+
 class _OpenedConnection(AbstractConnection):
     """A connection over a stream that is open already."""
 
+    answers: _Answers
+
     def open(self, stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        self._stream = stream
+        reader, self._opened = stream
+        self.answers = _Answers(reader)
 
     def repr_pieces(self) -> list[tuple[str, str | int]]:
         return []
 
     async def _connect(self) -> None:
-        self._reader, self._writer = self._stream
+        self._reader, self._writer = self.answers, self._opened  # type: ignore[assignment]
 
     def _host_error(self) -> str:
         return "Redis"
@@ -118,7 +155,8 @@ class RedisStreamPublisher:
         if not connection.is_connected:
             connection.open(await self._open())
             await connection.connect()  # type: ignore[no-untyped-call]
-        await connection.send_packed_command([command for command, _ in batch], check_health=False)
+        connection.answers.renew()
+        await connection.send_packed_command([b"".join([command for command, _ in batch])], check_health=False)
         is_stale = False
         for _, answer in batch:
             try:
@@ -143,16 +181,30 @@ def _xadd(message: Message) -> bytes:
     """The command that adds a message. One of these is made for each: lengths of ASCII need no encoding first."""
     stream, most = str(message.address["stream"]), message.address.get("max_length")
     words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
-    for name, text in message.attributes.items():
-        words += (f"ce_{name}", text)
     for name, text in message.headers.items():
         words += (name, text)
-    words += ("content-type", message.content_type, "data")
-    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
-    if head.isascii():
-        start = f"*{len(words) + 1}\r\n{head}${len(message.body)}\r\n"
+    words += ("content-type", message.content_type)
+    attributes = message.attributes
+    head = _head(tuple(words), len(words) + 2 * len(attributes) + 2)
+    described = "".join([f"{_field(name)}${len(text)}\r\n{text}\r\n" for name, text in attributes.items()])
+    if head is not None and described.isascii():
+        start = f"{head}{described}$4\r\ndata\r\n${len(message.body)}\r\n"
         return b"%b%b\r\n" % (start.encode("ascii"), message.body)
-    return _packed([*(word.encode(errors="replace") for word in words), message.body])
+    for name, text in attributes.items():
+        words += (f"ce_{name}", text)
+    return _packed([*(word.encode(errors="replace") for word in words), b"data", message.body])
+
+
+@lru_cache(maxsize=1024)
+def _head(words: tuple[str, ...], count: int) -> str | None:
+    """The first words of a command of so many, which the messages of a target share. None: lengths need encoding."""
+    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
+    return f"*{count}\r\n{head}" if head.isascii() else None
+
+
+@lru_cache(maxsize=64)
+def _field(name: str) -> str:
+    return f"${len(name) + 3}\r\nce_{name}\r\n"
 
 
 def _packed(words: Sequence[bytes]) -> bytes:

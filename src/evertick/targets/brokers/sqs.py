@@ -29,7 +29,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
-from ipaddress import ip_address
 from socket import AF_INET, AF_INET6, AddressFamily
 from typing import Any
 
@@ -144,7 +143,10 @@ class SqsPublisher:
                     await self._send(queue, batch)
                 except Exception as failure:  # noqa: BLE001 - its callers get it
                     _fail(batch, failure)
+                _fail(batch, broker_down(f"{self._endpoint.name}: the answer does not name the message"))
         finally:
+            # At once, not in a callback: what is published in between would find a queue that is full, and wait alone.
+            queue.sending -= {asyncio.current_task()}
             _fail(batch, broker_down("the connection was closed"))
 
     async def _send(self, queue: Queue, batch: list[Entry]) -> None:
@@ -262,19 +264,21 @@ class Endpoint:
 
     async def _check_address(self) -> None:
         """aiohttp asks the resolver for names alone."""
-        host = self._url.host or ""
-        try:
-            ip_address(host)
-        except ValueError:
-            return
-        await self._dial(host, self._url.port or 443)
+        host = self._url.raw_host or ""
+        if ":" in host or not any(map(str.isalpha, host)):  # also 127.1 and 2130706433, which the guard refuses
+            await self._dial(host, self._url.port or 443)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             connector = aiohttp.TCPConnector(resolver=GuardedResolver(self._dial), use_dns_cache=False, limit=64)
             timeout = aiohttp.ClientTimeout(total=SILENCE_SECONDS, sock_connect=CONNECT_SECONDS)
             self._session = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+                connector=connector,
+                timeout=timeout,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,  # a small answer may unpack to gigabytes
             )
         return self._session
 

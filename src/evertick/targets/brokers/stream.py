@@ -13,6 +13,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from evertick.domain.errors import EvertickError
@@ -28,6 +29,7 @@ def broker_down(reason: str) -> PublishFailed:
     return PublishFailed(reason, retryable=True, is_broker_down=True)
 
 
+@lru_cache(maxsize=128)  # reading those of the system takes tens of milliseconds
 def tls_context(authorities: str | None) -> ssl.SSLContext:
     """Trusts these authorities, or those of the system."""
     try:

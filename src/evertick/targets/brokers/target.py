@@ -8,6 +8,7 @@ text.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,19 +17,23 @@ from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver,
 from evertick.domain.breaker import TenantHost
 from evertick.domain.errors import InvalidInput
 from evertick.domain.states import Outcome
+from evertick.runtime.logs import tenant_fields
 from evertick.targets.brokers.message import Addressed, message_of, target_in
 from evertick.targets.brokers.publisher import Message, PublishFailed
 from evertick.targets.brokers.publishers import ConnectionSettings, NoClient, Publishers
-from evertick.targets.egress.guard import DestinationRefused
 from evertick.targets.egress.resolution import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.egress.slots import Busy, Slots
 from evertick.targets.events import SOURCE
 from evertick.targets.hosts import Hosts
 
+logger = logging.getLogger("evertick.dispatcher")
+
 PER_CONNECTION = 128
 """Messages at once that one connection may wait for."""
 LONGEST_SECONDS = 30.0
 """A broker that has not acknowledged by then does not work, whatever the job's timeout."""
+UNREADABLE = "the broker sent what cannot be read"
+_OVER = "over its time"
 NO_SLOT = "deferred: no free slot for its connection"
 
 
@@ -92,12 +97,18 @@ class BrokerDelivery:
         except Busy:
             return NotStarted(NO_SLOT, is_host_busy=True)
         seconds = min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id), LONGEST_SECONDS)
+        # Not by asyncio.timeout, which costs as much as making the message.
+        task = asyncio.current_task()
+        assert task is not None
+        ending = asyncio.get_running_loop().call_later(seconds, task.cancel, _OVER)
         try:
-            async with asyncio.timeout(seconds):
-                return await self.publish(attempt.tenant_id, found.target, message)
-        except TimeoutError:
+            return await self.publish(attempt.tenant_id, found.target, message)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (_OVER,) or task.uncancel():
+                raise
             return Failed(f"no acknowledgement within {seconds:g} s", result=Outcome.TIMED_OUT)
         finally:
+            ending.cancel()
             self._slots.give_back(host, attempt.tenant_id)
 
     async def publish(self, tenant_id: int, target: BrokerAddress, message: Message) -> AttemptOutcome:
@@ -116,10 +127,11 @@ class BrokerDelivery:
             return _accepted(target, await used.publisher.publish(message))
         except PublishFailed as error:
             return Failed(str(error), retryable=error.retryable, is_host_well=not error.is_broker_down)
-        except DestinationRefused as error:
-            return Failed(f"not sent: {error}", retryable=False)
         except TooManyLookups:
             return NotStarted(f"deferred: {MAX_PER_TENANT} names of its tenant's targets are being looked up")
+        except Exception as error:  # a broker may answer anything
+            logger.warning("the client for %s failed", kind, exc_info=True, extra=tenant_fields(tenant_id))
+            return Failed(f"{UNREADABLE} ({type(error).__name__})", is_host_well=False)
         finally:
             self.publishers.give_back(used)
 

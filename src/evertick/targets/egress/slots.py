@@ -17,11 +17,12 @@ class Busy(Exception):  # noqa: N818 - says what happened
 
 
 class _Resource:
-    __slots__ = ("slots", "waiting")
+    __slots__ = ("giving_up", "slots", "waiting")
 
     def __init__(self, slots: FairSlots) -> None:
         self.slots = slots
-        self.waiting: dict[asyncio.Future[None], int] = {}  # to the tenant, in the order of asking
+        self.waiting: dict[asyncio.Future[None], tuple[int, float]] = {}  # tenant and end, in the order of asking
+        self.giving_up: asyncio.TimerHandle | None = None  # at the first end
 
 
 def one_tenant() -> TenantCounts:
@@ -63,21 +64,22 @@ class Slots(Generic[_K]):
         """Give it to the first that waits and may take it."""
         resource = self._resources[key]
         resource.slots.give_back(tenant_id)
-        for turn, waiting_id in list(resource.waiting.items()):
-            if not resource.slots.free:
-                return
-            if not turn.done() and resource.slots.may_take(waiting_id):
-                del resource.waiting[turn]
-                resource.slots.take(waiting_id)
-                turn.set_result(None)
+        while resource.waiting and resource.slots.free:
+            turn = _first(resource)
+            if turn is None:
+                break
+            resource.slots.take(resource.waiting.pop(turn)[0])
+            turn.set_result(None)
         self._forget_if_unused(key, resource)
 
     async def _wait(self, key: _K, resource: _Resource, tenant_id: int) -> None:
-        # Not with a semaphore and a timeout, which cost a delivery several times as much.
+        # Not with a semaphore and a timeout, which cost a delivery several times as much. All have one timer.
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        resource.waiting[turn] = tenant_id
-        giving_up = loop.call_later(self._wait_seconds, _give_up, turn)
+        end = loop.time() + self._wait_seconds
+        resource.waiting[turn] = tenant_id, end
+        if resource.giving_up is None:
+            resource.giving_up = loop.call_at(end, _give_up, resource)
         try:
             await turn
         except BaseException:
@@ -87,14 +89,30 @@ class Slots(Generic[_K]):
             else:
                 self._forget_if_unused(key, resource)  # the last slot may have come back before we left
             raise
-        finally:
-            giving_up.cancel()
 
     def _forget_if_unused(self, key: _K, resource: _Resource) -> None:
         if not resource.slots and not resource.waiting and self._resources.get(key) is resource:
             del self._resources[key]
+            if resource.giving_up is not None:
+                resource.giving_up.cancel()
 
 
-def _give_up(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
+def _first(resource: _Resource) -> asyncio.Future[None] | None:
+    """The first that waits and may take a slot."""
+    for turn, (tenant_id, _) in resource.waiting.items():
+        if not turn.done() and resource.slots.may_take(tenant_id):
+            return turn
+    return None
+
+
+def _give_up(resource: _Resource) -> None:
+    """End those that waited for long enough, and come back for the next."""
+    loop = asyncio.get_running_loop()
+    now, resource.giving_up = loop.time(), None
+    for turn, (_, end) in resource.waiting.items():
+        if turn.done():
+            continue
+        if end > now:
+            resource.giving_up = loop.call_at(end, _give_up, resource)
+            return
         turn.set_exception(Busy())

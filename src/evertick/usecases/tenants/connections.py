@@ -24,6 +24,7 @@ from evertick.store.tenants import broker_connections, tenants
 from evertick.store.tenants.broker_connections import ConnectionKey, ConnectionRow, Content
 from evertick.store.tenants.secrets import CannotUnseal, Seal
 from evertick.targets.brokers.publishers import ConnectionSettings, NoClient, open_publisher
+from evertick.targets.brokers.target import UNREADABLE
 from evertick.targets.egress.guard import Guard
 from evertick.targets.egress.resolution import SystemResolver, TooManyLookups
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_limit, page_of
@@ -64,6 +65,8 @@ class ConnectionAccess:
                 return ConnectionCheck(is_usable=False, detail=f"the API cannot test it: {error}")
             except EvertickError as error:  # the guard, or the broker's client
                 return ConnectionCheck(is_usable=False, detail=str(error))
+            except Exception as error:  # noqa: BLE001 - a broker may answer anything
+                return ConnectionCheck(is_usable=False, detail=f"{UNREADABLE} ({type(error).__name__})")
 
 
 async def _found(connection: ConnectionSettings, guard: Guard) -> str:

@@ -34,6 +34,8 @@ CONTENDED_PAUSE = 0.02
 """Before a cap is asked for again that another session has just locked."""
 FREE_SECONDS = 0.25
 """How often at most to look for attempts that were put back, unless a wake-up says that there are some."""
+SPARE_SECONDS = 0.02
+"""How often at most to look for what could start at once while enough is here: it may be another tenant's."""
 UNREAD_SECONDS = 60.0
 """After this time what cannot be read is left to others."""
 
@@ -79,6 +81,7 @@ class Leasing:
         self._named: set[int] = set()
         self._clear_until = -math.inf  # until then no lane but those that are named has any work, as far as is known
         self._free_from = -math.inf  # from then on to look for attempts that were put back
+        self._spare_from = -math.inf  # from then on to look for more than is needed
         self._under_way = 0
         self._is_flowing = False
         self._is_contended = False
@@ -121,7 +124,8 @@ class Leasing:
         await self.read_again()
         most = self._room()
         if most <= 0:
-            return LONGEST_PAUSE  # woken before, as soon as there is room
+            # Woken before, as soon as there is room.
+            return min(max(self._spare_from - self._monotonic(), 0) or LONGEST_PAUSE, LONGEST_PAUSE)
         self._is_contended, self._token_wait = False, None
         named, self._named = self._named, set()
         if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
@@ -189,7 +193,7 @@ class Leasing:
         """How many attempts to lease now: up to the lease size if no more than half of it is here, else the free slots.
 
         What is under way counts as held. Over a slow line what ends before more arrives is added to the size.
-        What could start at once is leased however much waits, for that may be another tenant's.
+        What could start at once is leased however much waits, for that may be another tenant's; but not all the time.
         """
         consumer = self._consumer
         self._rate.look(consumer.ended)
@@ -198,7 +202,13 @@ class Leasing:
         size, ahead = self._pace.size, self._rate.per_lease
         held = consumer.held + self._under_way
         room = size + ahead if held <= size // 2 + ahead else consumer.slots - consumer.written_off
-        return max(room - held, self._queues.can_start() - self._under_way)
+        spare = self._queues.can_start() - self._under_way
+        if room <= held and spare > 0:
+            now = self._monotonic()
+            if now < self._spare_from:
+                return 0
+            self._spare_from = now + SPARE_SECONDS
+        return max(room - held, spare)
 
     def _note_rooms(self) -> None:
         rooms = self._queues.rooms(self._pace.size, self._consumer.held)

@@ -1,0 +1,221 @@
+"""Servers that answer as no broker does: a publisher must neither wait without end nor take what the process has."""
+
+import asyncio
+import gzip
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from pamqp import commands, frame
+
+from evertick.targets.brokers import kafka, kafka_protocol as protocol, nats, rabbitmq, redis_stream, sqs
+from evertick.targets.brokers.stream import tls_context
+from secured_server import write_certificates
+from targets.brokers.publishing import Guard, failure_of, message, publishing
+
+SECONDS = 10
+Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(serve: Serve) -> AsyncIterator[int]:
+    """The port of a server."""
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the publisher has left
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def sqs_settings(port: int, host: str = "localhost") -> dict[str, object]:
+    return {"region": "eu-west-1", "access_key_id": "a", "endpoint_url": f"http://{host}:{port}"}
+
+
+def http_answer(body: bytes, *headers: str) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = "\r\n".join(["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", "Connection: close", *headers])
+        writer.write(f"{head}\r\n\r\n".encode() + body)
+        await writer.drain()
+
+    return serve
+
+
+async def test_an_answer_of_sqs_that_names_no_message_fails_it() -> None:
+    async with (
+        serving(http_answer(b"{}")) as port,
+        publishing(sqs.open_publisher, sqs_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(queue_url="http://q/1/orders")))
+    assert str(failure) == "localhost: the answer does not name the message"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+async def test_a_packed_answer_of_sqs_is_not_unpacked() -> None:
+    packed = gzip.compress(b'{"Successful": [{"Id": "0", "MessageId": "m"}]}')
+    async with (
+        serving(http_answer(packed, "Content-Encoding: gzip")) as port,
+        publishing(sqs.open_publisher, sqs_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(queue_url="http://q/1/orders")))
+    assert failure.retryable
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "127.0.0.1."])
+async def test_the_guard_judges_each_endpoint_of_sqs_that_is_no_name(host: str) -> None:
+    async with publishing(sqs.open_publisher, sqs_settings(80, host), dial=Guard(host)) as publisher:
+        failure = await failure_of(publisher.check())
+    assert str(failure) == f"{host}: not a public address"
+    assert not failure.retryable
+
+
+@pytest.mark.parametrize(
+    "answer", [b"$1000000000\r\n", b"*1000000000\r\n" + b"$9\r\n123456789\r\n" * 10], ids=["a text", "a list"]
+)
+async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes) -> None:
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n")
+        writer.write(answer)
+        while sent < 50_000_000:
+            writer.write(b"$9\r\n123456789\r\n" * 4096)
+            await writer.drain()
+            sent += 15 * 4096
+
+    async with (
+        serving(serve) as port,
+        publishing(
+            redis_stream.open_publisher, {"host": "localhost", "port": port, "database": 0, "tls": False}
+        ) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(stream="orders")))
+    assert str(failure) == "Redis sent an answer that is too long"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+    assert sent < 50_000_000
+
+
+class NamingKafka:
+    """Names another broker, which is itself, each time it is asked, and gives out no producer ids."""
+
+    def __init__(self) -> None:
+        self.named = self.opened = self.now_open = self.most_open = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self.now_open += 1
+        self.most_open = max(self.most_open, self.now_open)
+        port = writer.get_extra_info("sockname")[1]
+        try:
+            while True:
+                data = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+                answer = self._metadata(port) if data[:2] == b"\0\x03" else struct.pack(">ihqh", 0, 14, -1, -1)
+                writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
+        finally:
+            self.now_open -= 1
+
+    def _metadata(self, port: int) -> bytes:
+        self.named += 1
+        brokers = struct.pack(">iii", 0, 1, self.named) + protocol.text(f"b{self.named}")
+        brokers += struct.pack(">i", port) + protocol.text(None)
+        topic = struct.pack(">ih", 1, 0) + protocol.text("orders") + b"\0"
+        partition = struct.pack(">ihiiii", 1, 0, 0, self.named, 0, 0)
+        return brokers + protocol.text("c") + struct.pack(">i", 1) + topic + partition
+
+
+def kafka_settings(port: int) -> dict[str, object]:
+    return {"bootstrap_servers": [f"localhost:{port}"], "security_protocol": "PLAINTEXT"}
+
+
+async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "MAX_CONNECTIONS", 3)
+    server = NamingKafka()
+    async with (
+        serving(server) as port,
+        publishing(kafka.open_publisher, kafka_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(topic="orders")))
+    assert str(failure) == "topic orders: the broker is still starting"
+    assert server.opened == len(kafka.BACKOFFS) + 2
+    assert server.most_open <= 4  # one is opened while another is closed
+
+
+async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
+    sizes: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(frame.marshal(commands.Connection.Start(), 0))
+        while True:
+            head = await reader.readexactly(7)
+            data = head + await reader.readexactly(int.from_bytes(head[3:7]) + 1)
+            _, channel, found = frame.unmarshal(data)
+            answers = {
+                commands.Connection.StartOk: commands.Connection.Tune(frame_max=9),
+                commands.Connection.Open: commands.Connection.OpenOk(),
+                commands.Channel.Open: commands.Channel.OpenOk(),
+                commands.Confirm.Select: commands.Confirm.SelectOk(),
+            }
+            if type(found) in answers:
+                writer.write(frame.marshal(answers[type(found)], channel))
+            if head[0] == 3:
+                sizes.append(len(data))
+                writer.write(frame.marshal(commands.Basic.Ack(1), channel))
+
+    async with (
+        serving(serve) as port,
+        publishing(
+            rabbitmq.open_publisher, {"host": "localhost", "port": port, "username": "u", "tls": False}
+        ) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        await publisher.publish(message(body=b"x" * 4000, routing_key="orders"))
+    assert sizes == [4008]
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+async def test_what_is_said_before_tls_names_no_servers_of_nats(tmp_path: Path, *, has_more: bool) -> None:
+    authority, certificate, key = tmp_path / "authority.pem", tmp_path / "server.pem", tmp_path / "server.key"
+    write_certificates(authority, certificate, key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    info = b'INFO {"connect_urls": ["elsewhere.example:4222"]}\r\n'
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not is_up:
+            return
+        writer.write(info * (1 + has_more))
+        await writer.start_tls(tls)
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"PONG\r\n")
+        await reader.readuntil(b"$JS.API.INFO")
+
+    guard, is_up = Guard(), True
+    async with asyncio.timeout(SECONDS), serving(serve) as port:
+        given = {"servers": [f"localhost:{port}"], "tls": True, "tls_ca": authority.read_text(encoding="utf-8")}
+        async with publishing(nats.open_publisher, given, dial=guard) as publisher:
+            failure = await failure_of(publisher.check())
+            is_up = False
+            await failure_of(publisher.check())
+    assert ("sent more than an INFO before TLS began" in str(failure)) is has_more
+    assert guard.asked == ["localhost"] * 2
+
+
+def test_the_authorities_of_the_system_are_read_once() -> None:
+    assert tls_context(None) is tls_context(None)
