@@ -81,7 +81,7 @@ ConnectionName = Annotated[
 ]
 Address = Annotated[str, Meta(extra_json_schema={"pattern": patterns.ADDRESS}), checked(check_address)]
 AddressTemplate = Annotated[
-    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.PLAIN_ADDRESS), checked(check_address_template)
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_address_template)
 ]
 Exchange = Annotated[str, Meta(max_length=ADDRESS_MAX_LENGTH), checked(check_exchange)]
 StreamLength = Annotated[int, Meta(ge=1, le=MAX_STREAM_LENGTH)]

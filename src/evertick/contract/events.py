@@ -107,7 +107,7 @@ def check_fixed_address(text: str, at: str, faults: Faults) -> None:
 
 
 _FixedAddress = Annotated[
-    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.PLAIN_ADDRESS), checked(check_fixed_address)
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_fixed_address)
 ]
 
 
