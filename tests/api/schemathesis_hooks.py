@@ -38,7 +38,7 @@ def _name_connection(case: Any) -> None:
     """Name the connection that there is of each type, if a connection could have the name that was chosen."""
     for member in ("target", "sink"):
         target = case.body.get(member) if isinstance(case.body, dict) else None
-        if not isinstance(target, dict) or target.get("type") not in set(BrokerType):
+        if not isinstance(target, dict) or target.get("type") not in list(BrokerType):
             continue
         name = target.get("connection")
         if isinstance(name, str) and re.fullmatch(CONNECTION, name):
