@@ -83,7 +83,11 @@ Address = Annotated[str, Meta(extra_json_schema={"pattern": patterns.ADDRESS}), 
 AddressTemplate = Annotated[
     str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_address_template)
 ]
-Exchange = Annotated[str, Meta(max_length=ADDRESS_MAX_LENGTH), checked(check_exchange)]
+Exchange = Annotated[
+    str,
+    Meta(max_length=ADDRESS_MAX_LENGTH, extra_json_schema={"pattern": patterns.EXCHANGE}),
+    checked(check_exchange),
+]
 StreamLength = Annotated[int, Meta(ge=1, le=MAX_STREAM_LENGTH)]
 QueueUrl = Annotated[
     str, Meta(max_length=URL_MAX_LENGTH), accepted(pattern=patterns.QUEUE_URL), checked(check_queue_url)

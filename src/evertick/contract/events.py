@@ -94,7 +94,7 @@ class WebhookSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ]
     headers: Annotated[
         Mapping[str, Annotated[str, Meta(extra_json_schema={"pattern": patterns.HEADER_VALUE})]],
-        Meta(extra_json_schema={"maxProperties": MAX_HEADERS}),
+        Meta(extra_json_schema={"propertyNames": {"pattern": patterns.HEADER_NAME}, "maxProperties": MAX_HEADERS}),
         checked(check_headers),
     ] = {}
 
