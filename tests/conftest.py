@@ -17,7 +17,7 @@ from evertick.store import database
 
 _ROOT = "EVERTICK_TEST_SERVERS"
 _MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 4 << 30
+_ROOM_BYTES = 8 << 30
 _numbers = itertools.count(1)
 
 # A busy machine is no fault of what is tested.
