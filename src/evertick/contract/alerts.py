@@ -116,5 +116,6 @@ class AlertTargetRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 class AlertsQuery(Struct, forbid_unknown_fields=True):
     status: AlertStatus | None = None
+    condition: Condition | None = None
     limit: Limit = 50
     cursor: Annotated[AlertId, CURSOR] | None = None

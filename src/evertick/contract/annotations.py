@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from evertick.contract import patterns
 from evertick.domain.job.checks import NAME_MAX_LENGTH, Check, check_instant, check_text
-from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
+from evertick.domain.limits import RRULE_MAX_CHARACTERS
 
 MAX_PER_PAGE = 200
 ZONE_NAME_MAX_LENGTH = 255
@@ -49,6 +49,7 @@ JobId = Annotated[str, Meta(pattern=patterns.JOB_ID)]
 RunId = Annotated[str, Meta(pattern=patterns.RUN_ID)]
 ReplayId = Annotated[str, Meta(pattern=patterns.REPLAY_ID)]
 AlertId = Annotated[str, Meta(pattern=patterns.ALERT_ID)]
+SmearId = Annotated[str, Meta(pattern=patterns.SMEAR_ID)]
 KeyId = Annotated[str, Meta(pattern=patterns.KEY_ID)]
 TenantId = Annotated[str, Meta(pattern=patterns.TENANT_ID)]
 Token = Annotated[str, Meta(pattern=patterns.FENCING, examples=["412.1781532000000001"])]
@@ -101,7 +102,7 @@ EndAt = Annotated[
 ScheduleText = Annotated[
     str,
     Meta(
-        max_length=MAX_CHARACTERS,
+        max_length=RRULE_MAX_CHARACTERS,
         description="When it fires: cron, `@daily`, `every 5m`, `R/…`, `RRULE:…`, an ISO 8601 instant, `now`,"
         " `in 90s` or `manual`. The patterns show what is always accepted; each form allows more.",
         examples=["0 9 * * 1", "every 5m", "RRULE:FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17", "in 90s"],

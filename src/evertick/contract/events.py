@@ -24,6 +24,11 @@ from evertick.domain.job.http_target import MAX_HEADERS, URL_MAX_LENGTH, check_h
 
 EVENT_PREFIX = "evertick."
 """Of the CloudEvents type."""
+FIRED = EVENT_PREFIX + "run.fired"
+"""The type of what targets are sent for a run."""
+SOURCE = "/evertick"
+"""Begins the source of every run, unless the settings say otherwise."""
+SPEC_VERSION = "1.0"
 MEDIA_TYPE = "application/cloudevents+json"
 BATCH_MEDIA_TYPE = "application/cloudevents-batch+json"
 EVENT_STREAM = "text/event-stream"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 from msgspec import Meta, Struct
 
@@ -43,13 +43,14 @@ from evertick.domain.job.checks import (
     check_payload,
     check_template,
 )
-from evertick.domain.job.timing import Timing
+from evertick.domain.limits import DEFAULT_MAX_MISSED, MAX_MISSED
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
-from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED
 from evertick.domain.states import RunStatus
 
+if TYPE_CHECKING:
+    from evertick.domain.job.timing import Timing
+
 DEFAULT_RETRY_MAX_DELAY_SECONDS = 3600
-_timing_fields = attrgetter(*Timing._fields)
 
 JobName = Annotated[
     str,
@@ -214,8 +215,10 @@ def job_fields(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def timing_of(spec: JobSpec) -> Timing:
-    return Timing._make(_timing_fields(spec))
+def timing_of(spec: JobDocument) -> "Timing":
+    from evertick.domain.job.timing import Timing  # noqa: PLC0415 - clients read jobs without computing schedules
+
+    return Timing._make(attrgetter(*Timing._fields)(spec))
 
 
 class JobStatus(StrEnum):
@@ -315,18 +318,14 @@ JobPatch = request_of(
 )
 
 
-class JobFields(TypedDict, total=False):
-    """The fields of a job for type checkers. The server checks their values. None stands for a field's default."""
+class JobPolicies(TypedDict, total=False):
+    """The fields of a job but for what it does, for type checkers. None stands for a field's default."""
 
-    name: str | None
-    schedule: str
-    target: Mapping[str, Any]
     timezone: str | None
     dst_gap: Literal["catch_up", "skip", "shift"] | None
     dst_overlap: Literal["first", "second", "both"] | None
     start_at: datetime | str | None
     end_at: datetime | str | None
-    payload: Any
     idempotency_key_template: str | None
     max_retries: int | None
     retry_backoff: Literal["fixed", "linear", "exponential"] | None
@@ -349,3 +348,12 @@ class JobFields(TypedDict, total=False):
     alert_after_failures: int | None
     alert_if_late_seconds: float | None
     alert_if_running_seconds: float | str | None
+
+
+class JobFields(JobPolicies, total=False):
+    """All fields of a job for type checkers. The server checks their values."""
+
+    name: str | None
+    schedule: str
+    target: Mapping[str, Any]
+    payload: Any

@@ -26,8 +26,8 @@ from evertick.contract.annotations import (
 )
 from evertick.contract.job import JobStatus, Payload
 from evertick.contract.server import InputError
+from evertick.domain.limits import PREVIEW_MAX_ROWS
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.preview import MAX_ROWS
 
 DEFAULT_ROWS = 10
 """Fire times in a preview."""
@@ -35,17 +35,46 @@ DEFAULT_ROWS = 10
 Label = Annotated[str, Meta(pattern=patterns.LABEL, max_length=400)]
 
 
+class JobSort(StrEnum):
+    """The order of a list of jobs."""
+
+    CREATED = "created"  # oldest first
+    NAME = "name"  # byte by byte
+    NEXT_RUN = "next_run"  # those that fire next; jobs without a next run are left out
+    LAST_STATUS = "last_status"  # those whose latest run has failed, the latest failure first; others are left out
+    FAILURES = "failures"  # those with most dead letters; jobs without any are left out
+
+
 class JobsQuery(Struct, forbid_unknown_fields=True):
     status: JobStatus | None = None
     label: Annotated[list[Label], Meta(max_length=64, description="`key:value`; several must all be there.")] = []
     name_prefix: Name | None = None
     queue: Annotated[str, Meta(max_length=63, pattern=patterns.STORABLE)] | None = None
+    handler: Annotated[str, Meta(max_length=255, pattern=patterns.STORABLE)] | None = None
+    target_host: (
+        Annotated[
+            str,
+            Meta(max_length=255, pattern=patterns.STORABLE, description="The host of an HTTP target's URL."),
+        ]
+        | None
+    ) = None
+    sort: Annotated[
+        JobSort,
+        Meta(
+            description="`created` has the oldest first, `name` compares byte by byte. `next_run` lists jobs that fire"
+            " next, `failures` those with most of the newest dead letters; both leave out all others."
+        ),
+    ] = JobSort.CREATED
+    finished: Annotated[bool, Meta(description="False leaves out jobs whose last tick has passed.")] = True
     limit: Limit = 50
-    cursor: Annotated[JobId, CURSOR] | None = None
+    cursor: Annotated[str, Meta(max_length=300, pattern=patterns.STORABLE), CURSOR] | None = None
+
+
+PauseReason = Annotated[str, Meta(max_length=1000, pattern=patterns.STORABLE)]
 
 
 class PauseRequest(Struct, forbid_unknown_fields=True):
-    reason: Annotated[str, Meta(max_length=1000, pattern=patterns.STORABLE)] | None = None
+    reason: PauseReason | None = None
 
 
 class Missed(StrEnum):
@@ -62,6 +91,9 @@ class ResumeRequest(Struct, forbid_unknown_fields=True):
 
 class TriggerRequest(Struct, forbid_unknown_fields=True):
     payload: Payload = UNSET
+    force: Annotated[
+        bool, Meta(description="Start a run in any case, even beside others that `concurrent_policy` does not allow.")
+    ] = False
     json_schema: ClassVar[Schema] = {"examples": [{}, {"payload": {"report_type": "daily"}}]}
 
 
@@ -89,7 +121,7 @@ class PreviewRequest(Struct, forbid_unknown_fields=True):
     jitter_seconds: (
         Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="If it is not given, the tenant's default.")] | None
     ) = None
-    count: Annotated[int, Meta(ge=1, le=MAX_ROWS)] | None = DEFAULT_ROWS
+    count: Annotated[int, Meta(ge=1, le=PREVIEW_MAX_ROWS)] | None = DEFAULT_ROWS
     after: Annotated[Instant, accepted(pattern=patterns.START_AT)] | None = None
     json_schema: ClassVar[Schema] = {
         "examples": [{"schedule": "30 2 * * *", "timezone": "America/New_York", "count": 3}]
@@ -97,7 +129,7 @@ class PreviewRequest(Struct, forbid_unknown_fields=True):
 
 
 class UpcomingQuery(Struct, forbid_unknown_fields=True):
-    count: Annotated[int, Meta(ge=1, le=MAX_ROWS, description="How many fire times.")] = DEFAULT_ROWS
+    count: Annotated[int, Meta(ge=1, le=PREVIEW_MAX_ROWS, description="How many fire times.")] = DEFAULT_ROWS
 
 
 class Upcoming(Struct, frozen=True, kw_only=True):

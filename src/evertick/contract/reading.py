@@ -21,7 +21,9 @@ from evertick.domain.job.faults import Faults, below, echo, kind_of
 _S = TypeVar("_S", bound=Struct)
 _Instant = Annotated[datetime, Meta(tz=True)]
 _PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_SOMEWHERE = "[...]"
+"""In a place: a member whose name is not told. The pointer ends before it."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _NO_INSTANT = "must be an instant that exists, as RFC 3339 writes it, such as 2026-06-09T13:00:00Z"
@@ -222,7 +224,8 @@ def fault_of(error: msgspec.ValidationError) -> Fault:
     """Where and what, from a message such as "Expected `int`, got `str` - at `$.outcomes[0].token`"."""
     text = str(error)
     place = _PLACE.search(text)
-    pointer = "" if place is None else "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
+    known = "" if place is None else place[1].partition(_SOMEWHERE)[0]
+    pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(known))
     reason = _PLACE.sub("", text)
     if unknown := _UNKNOWN.fullmatch(reason):
         return Fault(f"{pointer}/{echo(unknown[1])}", "is not a known field")

@@ -1,7 +1,7 @@
 """Runs, gaps and dead letters, and what may be asked about them."""
 
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct, field
 
@@ -28,7 +28,10 @@ DEFAULT_RATE = 100.0
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """A run by its latest attempt. `attempt` is 0 before the first; times and the rest are the latest one's."""
+    """A run by its latest attempt. `attempt` is 0 before the first; times and the rest are the latest one's.
+
+    The start of an attempt that runs is known after its worker's next heartbeat, by default within ten seconds.
+    """
 
     run_id: RunId
     job_id: JobId
@@ -47,6 +50,16 @@ class Run(Struct, frozen=True, kw_only=True):
         Annotated[str, words(WaitingFor)] | None,
         Meta(description="Why it waits although it is due: for a place of its `concurrency_key`, or for its turn."),
     ] = None
+    name: Annotated[str | None, Meta(description="Of its job. Null if that was removed long ago.")] = None
+    handler: Annotated[str | None, Meta(description="What a worker calls; null if Evertick delivers it.")] = None
+    queue: Annotated[str | None, Meta(description="Where its latest attempt is or was; null before the first.")] = None
+    waiting: Annotated[
+        str | None,
+        Meta(description="Why no worker has taken it, for people: for example that no worker serves its handler."),
+    ] = None
+    progress: Annotated[str | None, Meta(description="How far it is while it runs, in the words of its handler.")] = (
+        None
+    )
 
 
 class Gap(Struct, frozen=True, kw_only=True):
@@ -60,6 +73,7 @@ class Gap(Struct, frozen=True, kw_only=True):
     count: Ordinal
     spec_version: Ordinal
     run_id: None = None
+    behind: Annotated[RunId | None, Meta(description="Of an overlap: the run that was open.")] = None
 
 
 RunOrGap: TypeAlias = Run | Gap
@@ -80,12 +94,26 @@ class Attempt(Struct, frozen=True, kw_only=True):
     error: str | None
     excerpt: Annotated[str, Meta(description="The beginning of what came back.")] | None
     result: Annotated[str, words(Outcome)] | None
+    leased_at: Annotated[
+        Time | None,
+        Meta(
+            description="When a worker took it. Null before that, and where it is not known: of archived runs, in"
+            " events, of attempts whose worker was lost, and of those whose outcome a broker's consumer reported."
+        ),
+    ] = None
 
 
 class RunDetail(Run, frozen=True, kw_only=True):
     """A run with all its attempts, the first one first."""
 
     attempts: tuple[Attempt, ...]
+    output: Annotated[
+        Any,
+        Meta(
+            description="What its handler returned, up to 64 KB of JSON; null if nothing, or if it could not be kept."
+            " Archived runs have only its beginning, the `excerpt` of the attempt."
+        ),
+    ] = None
 
     @property
     def run(self) -> Run:
@@ -133,7 +161,7 @@ class RunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "
     status: RunStatus | None = None
     from_at: Instant | None = None
     to_at: Instant | None = None
-    limit: Limit = 20
+    limit: Limit = 50
     cursor: Annotated[str, Meta(pattern=patterns.RUNS), CURSOR] | None = None
     archive: Archived = False
 
@@ -163,8 +191,24 @@ class Replaying(Struct, frozen=True, kw_only=True, omit_defaults=True):
     replay_id: Annotated[ReplayId, Meta(description="The replay that goes on with the others.")] | None = None
 
 
+LetterQueue = Annotated[str, Meta(pattern=patterns.QUEUE, description="Of jobs of this queue.")]
+LetterError = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        pattern=patterns.STORABLE,
+        description="With this text in the last attempt's error, in upper or lower case.",
+    ),
+]
+LetterLabel = Annotated[str, Meta(pattern=patterns.LABEL, max_length=400, description="Of jobs that have it.")]
+
+
 class LettersQuery(Struct, forbid_unknown_fields=True):
     job_id: JobId | None = None
+    queue: LetterQueue | None = None
+    error: LetterError | None = None
+    label: LetterLabel | None = None
     limit: Limit = 50
     cursor: Annotated[str, Meta(pattern=patterns.LETTER), CURSOR] | None = None
 
@@ -175,22 +219,9 @@ class LetterFilter(Struct, forbid_unknown_fields=True):
     job_id: JobId | None = None
     died_from: Instant | None = None
     died_before: Instant | None = None
-    queue: Annotated[str, Meta(pattern=patterns.QUEUE, description="Of jobs of this queue.")] | None = None
-    error: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=200,
-                pattern=patterns.STORABLE,
-                description="With this text in the last attempt's error, in upper or lower case.",
-            ),
-        ]
-        | None
-    ) = None
-    label: Annotated[str, Meta(pattern=patterns.LABEL, max_length=400, description="Of jobs that have it.")] | None = (
-        None
-    )
+    queue: LetterQueue | None = None
+    error: LetterError | None = None
+    label: LetterLabel | None = None
 
 
 class ReplayRequest(Struct, forbid_unknown_fields=True):

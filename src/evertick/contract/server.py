@@ -1,10 +1,11 @@
 """The server itself: its nodes, figures of a tenant, probes, and what it answers when something is wrong."""
 
+from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from evertick.contract.annotations import Count, Schema, Time
+from evertick.contract.annotations import Count, JobId, Schema, Time, words
 from evertick.domain.admission import QuotaName
 
 
@@ -18,6 +19,10 @@ class Node(Struct, frozen=True, kw_only=True):
     seen_at: Time
     is_alive: bool
     partitions: Count
+    fired_per_second: Annotated[
+        float | None,
+        Meta(description="In the last half minute, of all tenants; null for callers who do not operate them."),
+    ] = None
 
 
 class Partitions(Struct, frozen=True):
@@ -62,6 +67,57 @@ class Stats(Struct, frozen=True, kw_only=True):
     oldest_due_seconds: float
 
 
+class NeedLevel(StrEnum):
+    """How bad it is."""
+
+    BAD = "bad"  # runs are lost or kept back until somebody acts
+    WARN = "warn"  # it may get worse
+    INFO = "info"  # it ends by itself
+
+
+class NeedKind(StrEnum):
+    """What needs attention."""
+
+    DEAD_LETTERS = "dead_letters"  # runs that failed for good
+    OPEN_BREAKERS = "open_breakers"  # hosts that get no deliveries
+    PAUSED_BY_ITSELF = "paused_by_itself"  # jobs that Evertick paused
+    OVERDUE = "overdue"  # timers that should have fired
+    NO_SUCCESS = "no_success"  # jobs without success for too long
+    FAILURES = "failures"  # jobs that fail again and again
+    LATE = "late"  # jobs that are late
+    RUNNING_LONG = "running_long"  # jobs that run too long
+    CATCH_UP = "catch_up"  # many timers are overdue
+    QUOTA = "quota"  # a quota is nearly used up
+    REPLAYS = "replays"  # replays under way
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """Something that needs attention. It is counted up to 1,000."""
+
+    kind: Annotated[str, words(NeedKind)]
+    level: Annotated[str, words(NeedLevel)]
+    count: Count
+    text: Annotated[str, Meta(description="The same in words.")]
+
+
+class NextTick(Struct, frozen=True, kw_only=True):
+    """A timer that is due soon: of a tick, a retry, or a run that was asked for."""
+
+    job_id: JobId
+    name: str
+    queue: str
+    scheduled_at: Time
+    due_at: Time
+
+
+class Attention(Struct, frozen=True, kw_only=True):
+    """What needs attention, the worst first, and what comes next."""
+
+    now: Time
+    needs: tuple[Need, ...]
+    next: tuple[NextTick, ...]
+
+
 class Alive(Struct, frozen=True):
     status: Literal["alive"]
 
@@ -71,6 +127,9 @@ class Ready(Struct, frozen=True):
 
     ready: bool
     faults: list[str]
+    warnings: Annotated[
+        list[str], Meta(description="What an operator should know although requests are answered.")
+    ] = []
 
 
 class InputError(Struct, frozen=True):
@@ -94,6 +153,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     request_id: str = ""
     errors: tuple[InputError, ...] = ()
     quota: Annotated[str, Meta(description=f"Which quota stood in the way: {', '.join(QuotaName)}.")] = ""
+    run_id: Annotated[str, Meta(description="Of a trigger that was refused: the run that is open.")] = ""
     json_schema: ClassVar[Schema] = {
         "required": ["type", "title", "status", "detail", "instance", "request_id"],
     }

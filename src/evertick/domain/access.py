@@ -29,6 +29,7 @@ class KeyRole(StrEnum):
     EDITOR = "editor"  # create, edit, delete
     ADMIN = "admin"  # everything, tenants and keys included
     WORKER = "worker"  # lease, heartbeat and record on its tenant's queues, and nothing else
+    APP = "app"  # what a worker may, and create or replace jobs by their names: for remote workers that declare jobs
 
 
 _RANKS = {role: rank for rank, role in enumerate((KeyRole.VIEWER, KeyRole.OPERATOR, KeyRole.EDITOR, KeyRole.ADMIN))}
@@ -36,9 +37,11 @@ _RANKS = {role: rank for rank, role in enumerate((KeyRole.VIEWER, KeyRole.OPERAT
 
 def allows(held: KeyRole, needed: KeyRole) -> bool:
     """Whether a key of one role may do what needs another."""
-    if KeyRole.WORKER in {held, needed}:
-        return held is needed or held is KeyRole.ADMIN
-    return _RANKS[held] >= _RANKS[needed]
+    if needed is KeyRole.WORKER:
+        return held in {KeyRole.WORKER, KeyRole.APP, KeyRole.ADMIN}
+    if needed is KeyRole.APP:
+        return held in {KeyRole.APP, KeyRole.EDITOR, KeyRole.ADMIN}
+    return held in _RANKS and _RANKS[held] >= _RANKS[needed]
 
 
 def write_key(random: int) -> str:

@@ -7,12 +7,10 @@ and again opens at most once in `REOPEN_AFTER`, and counts how often.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from statistics import median
 from typing import NamedTuple
 
 from evertick.domain.job.faults import Faults, kind_of
 from evertick.domain.schedule.instants import SECOND_US, utc_text
-from evertick.domain.schedule.interval import parse_words
 
 MAX_SECONDS = 366 * 86_400
 TWICE_USUAL = "2x"
@@ -65,6 +63,8 @@ class CloseReason(StrEnum):
 def parse_seconds(value: object) -> float | None:
     """Seconds, as a number or as text such as `26h`; None if it is neither."""
     if isinstance(value, str):
+        from evertick.domain.schedule.interval import parse_words  # noqa: PLC0415 - readers of answers do without
+
         length_us = parse_words(value)
         return None if length_us is None else length_us / SECOND_US
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -188,6 +188,8 @@ def _running_long(rules: JobRules, facts: JobFacts) -> str | None:
 
 def usual_duration(durations: Sequence[float]) -> float | None:
     """The median of the newest successes, in seconds; None while there are too few."""
+    from statistics import median  # noqa: PLC0415 - as above
+
     newest = durations[:USUAL_OF]
     return median(newest) if len(newest) >= USUAL_LEAST else None
 

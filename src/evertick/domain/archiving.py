@@ -64,8 +64,9 @@ def file_path(kind: FileKind, tenant_id: int, day: date, name: str) -> str:
     return f"{kind}/tenant={format_id(Prefix.TENANT, tenant_id)}/date={day}/{name}.parquet"
 
 
-def manifest_path(day: date, part: int) -> str:
-    return f"manifests/{day}.{part}.json"
+def manifest_path(day: date, part: int, token: str) -> str:
+    """Each export has its own: one that has lost its claim cannot replace that of the other."""
+    return f"manifests/{day}.{part}-{token}.json"
 
 
 def is_exported(day: date, now_at: datetime, archive_days: int) -> bool:

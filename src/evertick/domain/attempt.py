@@ -10,6 +10,10 @@ Token: TypeAlias = tuple[int, int]
 """Lane and seq: what names an attempt, and fences it off from later ones of its job, which have a larger seq."""
 
 
+MAX_OUTPUT_BYTES = 65_536
+"""Of what a handler returns, as JSON. A longer one is not kept, but for its beginning."""
+
+
 class NotRecorded(NamedTuple):
     """Outcomes that were not recorded. `stale`: others had ended those attempts.
 
@@ -66,10 +70,11 @@ class Attempt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The work is done."""
+    """The work is done. `output` is what it came to, as JSON; without it, `excerpt` may be the beginning of that."""
 
     excerpt: str | None = None
     code: int | None = None
+    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

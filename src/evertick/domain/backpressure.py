@@ -97,8 +97,8 @@ class Window(NamedTuple):
     ready: int = 0
 
     def adapt(self, ready: int, *, was_used_up: bool) -> "Window":
-        """So many wait now. Workers that took all get twice as much, and those that did not get half of it."""
-        if ready >= self.size:
+        """So many wait now. Workers that took all get twice as much, and those that left most of it get half."""
+        if 2 * ready > self.size:
             return Window(max(self.size // 2, MIN_WINDOW), ready)
         return Window(min(2 * self.size, MAX_WINDOW) if was_used_up and not ready else self.size, ready)
 

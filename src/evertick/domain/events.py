@@ -24,7 +24,7 @@ class EventType(StateWord):
     JOB_REOPENED = "job.reopened", "user, or janitor", "a finished job has ticks to come again"
     JOB_DELETED = "job.deleted", "user, or janitor", "a job is gone; its history stays"
     AUDIT_RECORDED = "audit.recorded", "user, or a role", "an entry of the audit log: who changed what"
-    EVENTS_LOST = "events.lost", "whoever reads", "the reader came too late: events between two positions are gone"
+    EVENTS_LOST = "events.lost", "reader", "the reader came too late: events between two positions are gone"
 
 
 STORED = tuple(kind for kind in EventType if kind is not EventType.EVENTS_LOST)

@@ -179,6 +179,24 @@ class FairShare(Generic[Item]):
         self._waiting -= len(taken)
         return taken
 
+    def take_few(self, budget: int, *, are_others: bool = False) -> list[Item]:
+        """Remove and return the items of tenants that have no more than one turn of them.
+
+        Unless all tenants here are like that, and there are no others.
+        """
+        few = [each for each in self._rotation if each.waiting <= each.weight * self._quantum]
+        if len(few) == len(self._rotation) and not are_others:
+            return []
+        taken: list[Item] = []
+        for backlog in few:
+            if len(taken) + backlog.waiting > budget:
+                break
+            taken += backlog.advance(backlog.waiting)
+            del self._backlogs[backlog.tenant_id]
+        self._rotation = deque(each for each in self._rotation if each.waiting)
+        self._waiting -= len(taken)
+        return taken
+
     def _pass_turn(self, backlog: _Backlog[Item]) -> None:
         if not backlog.waiting:
             self._rotation.popleft()
@@ -211,6 +229,10 @@ class DueWork(Generic[Item]):
         taken = self.on_time.take(budget - min(kept, len(self.late)) - kept_catch_up)
         taken += self.late.take(budget - len(taken) - kept_catch_up)
         return taken + self.catch_up.take(min(wanted, budget - len(taken)))
+
+    def take_few(self, budget: int) -> list[Item]:
+        """Remove and return on-time items of tenants that have few of them, while much else waits."""
+        return self.on_time.take_few(budget, are_others=len(self.late) + len(self.catch_up) > QUANTUM)
 
 
 def first_priority(turn: int) -> int:
@@ -285,6 +307,7 @@ class FairSlots:
         self.spare = min(newcomers + tenants.idle, max(guaranteed // 2, newcomers))
         self._shared = guaranteed - self.spare
         self._held_weight = sum(map(self._weight_of, self._held))
+        self._parts: dict[int, int] = {}  # by weight
         promised = sum(count * self._part(weight) for weight, count in weights.items())
         self._untaken = promised - sum(min(held, self.part(each)) for each, held in self._held.items())
 
@@ -293,7 +316,11 @@ class FairSlots:
         return self._part(self._weight_of(tenant_id))
 
     def _part(self, weight: int) -> int:
-        return min(max(min(self._shared * weight // self._weight, self._shared), 1), self.most_each)
+        part = self._parts.get(weight)
+        if part is None:
+            part = min(max(min(self._shared * weight // self._weight, self._shared), 1), self.most_each)
+            self._parts[weight] = part
+        return part
 
     def held(self, tenant_id: int) -> int:
         return self._held.get(tenant_id, 0)

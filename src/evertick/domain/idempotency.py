@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 from evertick.domain.errors import InvalidInput
@@ -103,8 +104,13 @@ def default_key(job_id: str, fire_at: datetime) -> str:
 
 
 def _fire_at_unix(fire_at: datetime) -> str:
+    return _unix_text(to_us(fire_at))
+
+
+@lru_cache(maxsize=1024)  # runs that are leased together mostly share their fire time
+def _unix_text(fire_at_us: int) -> str:
     # The microseconds are kept: a manual run within the second of a tick is another run.
-    seconds, microseconds = divmod(to_us(fire_at), SECOND_US)
+    seconds, microseconds = divmod(fire_at_us, SECOND_US)
     return f"{seconds}_{microseconds:06}" if microseconds else str(seconds)
 
 

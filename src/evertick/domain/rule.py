@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any, assert_never
 
 from evertick.domain.errors import InvalidInput, require_at_least
+from evertick.domain.limits import DEFAULT_MAX_MISSED, MAX_MISSED
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
 from evertick.domain.schedule.budget import bounded
 from evertick.domain.schedule.cron import Cron
@@ -27,8 +28,6 @@ from evertick.domain.schedule.ticks import NoTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import zone
 
 LONGEST_DEFAULT_GRACE = timedelta(hours=1)
-DEFAULT_MAX_MISSED = 100
-MAX_MISSED = 10_000
 
 
 @dataclass(frozen=True, slots=True)

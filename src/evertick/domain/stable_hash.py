@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from evertick.domain.errors import InvalidInput
 
-_DIGEST_BITS = 128  # for a bound below 2**64 the bias of `%` stays under 2**-64
+_DIGEST_BYTES = 16  # for a bound below 2**64 the bias of `%` stays under 2**-64
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -16,11 +16,17 @@ def stable_int(bound: int, *parts: str | int) -> int:
     """A number with 0 <= number < bound, uniform over different `parts`."""
     if bound < 1:
         raise ValueError(f"bound must be at least 1, not {bound}")
-    digest = blake2b(b"".join(map(_delimited, parts)), digest_size=_DIGEST_BITS // 8)
-    return int.from_bytes(digest.digest(), "big") % bound
+    return hash_of(b"".join(map(delimited, parts))) % bound
 
 
-def _delimited(part: str | int) -> bytes:
+def hash_of(parts: bytes) -> int:
+    """The number behind `stable_int`, of parts that are `delimited` and joined: those that are always the same need not
+    be made each time.
+    """
+    return int.from_bytes(blake2b(parts, digest_size=_DIGEST_BYTES).digest(), "big")
+
+
+def delimited(part: str | int) -> bytes:
     # Kind and length go first, so that ("a", "bc") differs from ("ab", "c") and 1 from "1".
     # surrogatepass: a lone surrogate from sloppy JSON must hash too, not raise.
     kind, text = ("s", part) if isinstance(part, str) else ("i", str(part))

@@ -31,6 +31,25 @@ class ReplayStatus(StateWord):
     CANCELLED = "cancelled", "user", "ended on purpose: the rest are dead letters still; final"
 
 
+class SmearStatus(StateWord):
+    """What the API says about a smear: jitter that is given to many jobs."""
+
+    RUNNING = "running", "user", "janitors give its jobs their jitter"
+    DONE = "done", "janitor", "each of its jobs has the jitter, or was left alone"
+    UNDOING = "undoing", "user", "janitors take the jitter back"
+    UNDONE = "undone", "janitor", "the jitter is taken back, except from jobs that were edited since; final"
+
+
+class SmearedState(StateWord):
+    """What has become of a job of a smear."""
+
+    WAITING = "waiting", "user", "has no jitter yet"
+    CHANGED = "changed", "janitor", "has a new version with the jitter"
+    SKIPPED = "skipped", "janitor", "was left alone: deleted, edited, or it must not have the jitter; final"
+    UNDONE = "undone", "janitor", "has a new version without the jitter; final"
+    KEPT = "kept", "janitor", "was edited or deleted since, so the jitter was not taken back; final"
+
+
 class RunStatus(StateWord):
     """What the API says about a run."""
 
@@ -133,3 +152,11 @@ def run_status(latest: AttemptStatus | None, *, timer_pending: bool, withdrawn: 
             return RunStatus.RETRYING if timer_pending else without_timer
         case _:
             assert_never(latest)
+
+
+class WorkerRole(StrEnum):
+    """Who takes attempts from queues."""
+
+    WORKER = "worker"  # calls handlers, with its own connection to the database
+    REMOTE_WORKER = "remote_worker"  # calls handlers, and pulls over HTTP
+    DISPATCHER = "dispatcher"  # delivers to targets

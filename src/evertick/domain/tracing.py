@@ -8,13 +8,17 @@ was asked for with a trace context belongs to that trace: the context is stored 
 import re
 from typing import NamedTuple
 
-from evertick.domain.stable_hash import stable_int
+from evertick.domain.stable_hash import delimited, hash_of, stable_int
 
 TRACEPARENT = "traceparent"
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _VERSION = "00"
 _INVALID_VERSION = "ff"
 _SAMPLED = 1
+_ODD_FACTOR = 0x9E3779B97F4A7C15
+_MASK_64 = 2**64 - 1
+_TRACE = delimited("trace")
+_TRACE_IDS = 2**128 - 1
 
 
 class TraceContext(NamedTuple):
@@ -29,7 +33,10 @@ class TraceContext(NamedTuple):
 
 
 class FiredRun(NamedTuple):
-    """A run that a firing appended to its lane. `caller`: the stored context of the request for it."""
+    """A run that a firing appended to its lane.
+
+    `caller`: the stored context of the request for it. `author`: that of the request that wrote the job's version.
+    """
 
     job_id: int
     fire_at_us: int
@@ -37,6 +44,7 @@ class FiredRun(NamedTuple):
     tenant_id: int
     kind: str
     caller: str | None
+    author: str | None
 
 
 def parse_traceparent(text: str) -> TraceContext | None:
@@ -51,7 +59,7 @@ def parse_traceparent(text: str) -> TraceContext | None:
 
 
 def trace_id_of(run_id: str) -> int:
-    return stable_int(2**128 - 1, "trace", run_id) + 1  # zero is not a valid id
+    return hash_of(_TRACE + delimited(run_id)) % _TRACE_IDS + 1  # zero is not a valid id
 
 
 def fire_span_id(run_id: str, due_us: int) -> int:
@@ -59,12 +67,24 @@ def fire_span_id(run_id: str, due_us: int) -> int:
     return stable_int(2**64 - 1, "fire", run_id, due_us) + 1
 
 
+def attempt_traceparent(run_id: str, fencing_token: int) -> str:
+    """The text of `attempt_context` for a run without a caller. Apart, because one is made for each attempt."""
+    trace_id = trace_id_of(run_id)
+    return f"00-{trace_id:032x}-{_attempt_span_id(trace_id, fencing_token):016x}-01"
+
+
 def attempt_context(run_id: str, fencing_token: int, caller: TraceContext | None = None) -> TraceContext:
     """What an attempt hands on while nothing is traced here: one trace for a run, one span for each attempt.
 
     It counts as sampled: receivers that follow their caller's choice would otherwise trace no scheduled work at all.
     """
-    span_id = stable_int(2**64 - 1, "span", run_id, str(fencing_token)) + 1
+    trace_id = trace_id_of(run_id)
+    span_id = _attempt_span_id(trace_id, fencing_token)
     if caller is not None:
         return caller._replace(span_id=span_id)
-    return TraceContext(trace_id_of(run_id), span_id, is_sampled=True)
+    return TraceContext(trace_id, span_id, is_sampled=True)
+
+
+def _attempt_span_id(trace_id: int, fencing_token: int) -> int:
+    """One hash for both ids. An odd factor gives different products for different tokens."""
+    return (trace_id ^ fencing_token * _ODD_FACTOR) & _MASK_64 or 1

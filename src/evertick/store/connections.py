@@ -28,6 +28,8 @@ USER_TIMEOUT_MS = 10_000
 HEAD_START_SECONDS = 1.0
 """A healthy host in the same region answers within milliseconds: after a second the next is tried beside it."""
 DEFAULT_PORT = "5432"
+MAX_QUERIES = 50_000
+"""After so many a connection of a pool is closed."""
 
 
 class FailFastTransaction(Transaction):
@@ -46,12 +48,22 @@ class FailFastConnection(asyncpg.Connection):
 
     _loop: asyncio.AbstractEventLoop
     _transport: asyncio.Transport
+    _protocol: Any
+    _top_xact: Transaction | None
+    _on_release: Callable[[], None]
     _pool_holder: Callable[[], Any] | None
     is_abandoned = False
     is_pooled = False
 
     def is_closed(self) -> bool:
         return self.is_abandoned or super().is_closed()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it can go back to its pool as it is: no transaction is open, and it has not served its time."""
+        protocol = self._protocol
+        is_busy = protocol.is_in_transaction() or self._top_xact is not None or protocol._is_cancelling()  # noqa: SLF001
+        return not is_busy and protocol.queries_count < MAX_QUERIES
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's signature
         """Close in order, within `CLOSE_SECONDS`: a broken line never answers."""
@@ -95,6 +107,7 @@ class FailFastPool(asyncpg.Pool):
     """A pool in which a wait for a connection ends with a TimeoutError after `wait_seconds`."""
 
     _holders: list[Any]
+    _queue: asyncio.Queue[Any]
     wait_seconds: float
     purpose: str
 
@@ -106,6 +119,12 @@ class FailFastPool(asyncpg.Pool):
         held: FailFastConnection | None = getattr(connection, "_con", None)
         if held is not None and held.is_closed():
             held.terminate()
+            return
+        if held is not None and held.is_at_rest and not self._queue.empty():
+            # The driver makes a task for it, which takes turns of the event loop. Here nothing is waited for that a
+            # cancellation might interrupt. If all connections are in use the turns let others have it that wait.
+            held._on_release()  # noqa: SLF001
+            await connection._holder.release(timeout)  # noqa: SLF001
             return
         try:
             await super().release(connection, timeout=timeout)

@@ -17,6 +17,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from evertick.metrics.catalog import POOL
 from evertick.store.connections import (
+    MAX_QUERIES,
     FailFastConnection,
     FailFastPool,
     Host,
@@ -30,7 +31,6 @@ from evertick.store.errors import DatabaseUnreachable
 from evertick.store.location import DatabaseAddress, Location, PasswordUnavailable
 from evertick.store.pooled_connections import PooledConnection, is_pooled
 
-SCHEMA = "evertick"
 CONNECT_SECONDS = 10
 """For each host of a URL by itself."""
 COMMAND_SECONDS = 60
@@ -44,7 +44,6 @@ Session: TypeAlias = asyncpg.Connection | PoolConnectionProxy
 _CLIENT_SETTINGS = {"application_name": "evertick", "timezone": "UTC"}
 """Poolers accept these from a client, and pass them on."""
 _SETTINGS = {
-    "search_path": SCHEMA,
     # Statements take arrays. A generic plan expects few elements and so uses the indexes, however many come.
     "plan_cache_mode": "force_generic_plan",
     # A plan made while a table is empty would read all of it, and live on when it has grown.
@@ -124,7 +123,7 @@ async def open_pool(
         min_size=0,
         max_size=max_size,
         reset=_keep_session,
-        max_queries=50_000,
+        max_queries=MAX_QUERIES,
         max_inactive_connection_lifetime=300.0,
         loop=None,
         connection_class=FailFastConnection,
@@ -166,6 +165,40 @@ async def transaction_without_timeout(pool: Pool) -> AsyncIterator[Session]:
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")
         yield connection
+
+
+SCAN_SECONDS = 60.0
+"""For a statement that reads a whole table of ten million rows, on a busy server."""
+_SCAN_SETTINGS = f"""
+SET LOCAL statement_timeout = '{SCAN_SECONDS:.0f}s';
+SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL enable_seqscan = on;
+SET LOCAL enable_sort = off;
+SET LOCAL work_mem = '64MB';
+SET LOCAL parallel_setup_cost = 100;
+SET LOCAL parallel_tuple_cost = 0.03;
+"""
+"""The planner expects far more groups than there are, and would sort all rows, or group them in one process."""
+
+
+@asynccontextmanager
+async def scanning(connection: Pool | Session) -> AsyncIterator[Session]:
+    """A transaction whose statements read and group whole tables, in several processes of the server.
+
+    It is rolled back in the end, and with it its settings, also if it is part of another one.
+    """
+    if isinstance(connection, asyncpg.Pool):
+        async with connection.acquire() as acquired, scanning(acquired) as session:
+            yield session
+        return
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(_SCAN_SETTINGS)
+        yield connection
+    finally:
+        if not connection.is_closed():  # else the server rolls back by itself, and the error of the statement counts
+            await transaction.rollback()
 
 
 def is_transient(error: BaseException) -> bool:
@@ -234,6 +267,7 @@ async def _dial(location: DatabaseAddress, **options: Any) -> FailFastConnection
     """Connect to the URL's host, or to the primary among its hosts."""
     location = location if isinstance(location, Location) else Location(location)
     url = location.url
+    options["settings"] = options["settings"] | {"search_path": location.schema}
     if location.password is not None:
         options["password"] = location.password
     with _explained(url):

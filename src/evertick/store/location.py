@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from evertick.config import Settings
+from evertick.config.settings import DATABASE_SCHEMA, Settings
 
 PASSWORD_SECONDS = 10.0
 """For a command that prints a password. It asks a service, as a rule."""
@@ -26,6 +26,8 @@ class Location:
     """Instead of one in the URL."""
     wanted: str = "read-write"
     """Of several hosts; as `target_session_attrs`, which a URL may have itself."""
+    schema: str = DATABASE_SCHEMA
+    """Where Evertick's tables are."""
 
 
 DatabaseAddress: TypeAlias = str | Location
@@ -40,14 +42,24 @@ def location_of(settings: Settings) -> Location | None:
     """None: the settings name no database, so the embedded server is used."""
     if settings.database_url is None:
         return None
-    return Location(settings.database_url, settings.database_direct_url, _password_source(settings))
+    return Location(
+        settings.database_url,
+        settings.database_direct_url,
+        _password_source(settings),
+        schema=settings.database_schema,
+    )
 
 
 def replica_of(settings: Settings) -> Location | None:
     """None: the settings name no standby."""
     if settings.database_replica_url is None:
         return None
-    return Location(settings.database_replica_url, password=_password_source(settings), wanted="standby")
+    return Location(
+        settings.database_replica_url,
+        password=_password_source(settings),
+        wanted="standby",
+        schema=settings.database_schema,
+    )
 
 
 def _password_source(settings: Settings) -> Callable[[], Awaitable[str]] | None:

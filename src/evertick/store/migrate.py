@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from evertick.domain.errors import EvertickError
-from evertick.store.database import SCHEMA, Session, connect
+from evertick.domain.ids import Prefix, format_id
+from evertick.store.database import Session, connect
 from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick")
@@ -29,14 +30,38 @@ LONGEST_PAUSE_SECONDS = 60.0
 # A large table may take long, and so may the wait for another process that migrates.
 _MIGRATION_SECONDS = 24 * 60 * 60
 _LOCK = int.from_bytes(b"evertick", "big")
+_LOCK_SCHEMA = """
+SELECT pg_advisory_xact_lock(
+           $1 # CASE schema WHEN 'evertick' THEN 0 ELSE hashtextextended(schema, 0) END)
+  FROM current_setting('search_path') AS schema
+"""
+"""Of one schema, which may not exist yet; that of the default one is as in earlier versions."""
 _FILE = re.compile(r"\d{4}_\w+\.sql")
-_HAS_NEEDS = "SELECT true FROM pg_attribute WHERE attrelid = $1::text::regclass AND attname = 'needs'"
+_HAS_NEEDS = "SELECT true FROM pg_attribute WHERE attrelid = 'migrations'::regclass AND attname = 'needs'"
 """Older versions made the table without this column."""
+MAX_NAMED = 10
+# 0004_brokers refuses while there are any, but cannot say which, and is released.
+_JOBS_IN_QUEUES_OF_BROKERS = f"""
+SELECT job.job_id, job.name, tenant.name AS tenant, job.queue, count(*) OVER () AS total
+  FROM jobs job
+  JOIN tenants tenant USING (tenant_id)
+  JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue
+ WHERE job.queue IN ('kafka', 'rabbitmq', 'redis_stream', 'nats', 'sqs') AND job.status <> 'deleted'
+ ORDER BY tenant.name, job.name, job.job_id
+ LIMIT {MAX_NAMED}
+"""  # noqa: S608 - constants
 _NEEDS = re.compile(r"^-- needs: (\d{4}_\w+)$", re.MULTILINE)
 
 
 class SchemaMismatch(EvertickError):  # noqa: N818 - says what is wrong
     """The database's schema is not the one this version works with; the message says what to do."""
+
+
+class Obstacle(NamedTuple):
+    """What keeps a migration from being applied, and what to do about it."""
+
+    what: str
+    todo: str
 
 
 class CannotCreateDatabase(EvertickError):  # noqa: N818 - says what is wrong
@@ -106,35 +131,63 @@ async def migrate(
 async def _migrate_once(connection: Session, known: Sequence[Migration]) -> list[str]:
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_MIGRATION_SECONDS)
+        await connection.execute(_LOCK_SCHEMA, _LOCK, timeout=_MIGRATION_SECONDS)
         await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
-        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-        await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {await _schema_of(connection)}")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, digest text NOT NULL,"
             " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), needs text)"
         )
         waiting = pending(known, await _applied(connection))
+        if (obstacle := await find_obstacle(connection, waiting)) is not None:
+            raise SchemaMismatch(f"{obstacle.what}: {obstacle.todo} first; nothing was changed")
         for migration in waiting:
             await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
         await _note(connection, waiting)
-        await _remember_search_path(connection)
     return [migration.name for migration in waiting]
 
 
 async def waiting_migrations(connection: Connection) -> list[Migration]:
     """What `migrate` would apply. Changes nothing."""
     await _refuse_old_server(connection)
-    exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.migrations")
+    # With the schema's name: a role that may not use the schema gets an error that says so.
+    exists = await connection.fetchval(
+        "SELECT to_regclass(current_setting('search_path') || '.migrations') IS NOT NULL"
+    )
     return pending(migrations(), await _applied(connection) if exists else [])
 
 
 async def check_schema(connection: Connection) -> None:
     """Refuse a database whose schema does not fit this version. That of a newer one fits unless it says otherwise."""
     waiting = await waiting_migrations(connection)
-    if waiting:
-        names = ", ".join(migration.name for migration in waiting)
-        raise SchemaMismatch(f"the database lacks {names}: run `evertick migrate`")
+    if not waiting:
+        return
+    names = ", ".join(migration.name for migration in waiting)
+    if (obstacle := await find_obstacle(connection, waiting)) is not None:
+        raise SchemaMismatch(
+            f"the database lacks {names}, and {obstacle.what}: {obstacle.todo}, then run `evertick migrate`"
+        )
+    raise SchemaMismatch(f"the database lacks {names}: run `evertick migrate`")
+
+
+async def find_obstacle(connection: Connection, waiting: Sequence[Migration]) -> Obstacle | None:
+    """What keeps migrations that wait from being applied to the rows that are there."""
+    exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", "jobs")
+    if not exists or "0004_brokers" not in {migration.name for migration in waiting}:
+        return None
+    rows = await connection.fetch(_JOBS_IN_QUEUES_OF_BROKERS)
+    if not rows:
+        return None
+    named = [
+        f"{format_id(Prefix.JOB, row['job_id'])} {row['name']!r} of tenant {row['tenant']!r} in {row['queue']!r}"
+        for row in rows
+    ]
+    more = rows[0]["total"] - len(rows)
+    return Obstacle(
+        "0004_brokers cannot be applied while jobs are in queues with the names of message brokers"
+        f" ({'; '.join([*named, *([f'and {more} more'] if more else [])])})",
+        "give these jobs and their workers other queues",
+    )
 
 
 def pending(known: Sequence[Migration], applied: Collection[Applied]) -> list[Migration]:
@@ -196,7 +249,7 @@ async def _note(connection: Session, done: Sequence[Migration]) -> None:
     """Add what was applied to the table, at the end: processes that start read it, and wait for its lock."""
     if not done:
         return
-    if not await connection.fetchval(_HAS_NEEDS, f"{SCHEMA}.migrations"):
+    if not await connection.fetchval(_HAS_NEEDS):
         await connection.execute("ALTER TABLE migrations ADD COLUMN needs text")
     await connection.executemany(
         "INSERT INTO migrations (name, digest, needs) VALUES ($1, $2, $3)",
@@ -206,20 +259,14 @@ async def _note(connection: Session, done: Sequence[Migration]) -> None:
 
 async def _applied(connection: Connection) -> list[Applied]:
     # By way of JSON, because the column `needs` may be missing.
-    rows = await connection.fetch(
-        f"SELECT name, digest, to_jsonb(step) ->> 'needs' AS needs FROM {SCHEMA}.migrations AS step"  # noqa: S608 - a constant
-    )
+    rows = await connection.fetch("SELECT name, digest, to_jsonb(step) ->> 'needs' AS needs FROM migrations AS step")
     return [Applied(*row) for row in rows]
 
 
-async def _remember_search_path(connection: Session) -> None:
-    """Make the schema this role's default here, for sessions that are opened without our settings."""
-    database = await connection.fetchval("SELECT quote_ident(current_database())")
-    try:
-        async with connection.transaction():
-            await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
-    except asyncpg.InsufficientPrivilegeError:
-        pass  # our own sessions set it, and an administrator can set it for others
+async def _schema_of(connection: Session) -> str:
+    """The schema of the tables, which our sessions have as their search path. Quoted where it is a reserved word."""
+    schema: str = await connection.fetchval("SELECT quote_ident(current_setting('search_path'))")
+    return schema
 
 
 def _url_of(server_url: str, name: str) -> str:

@@ -105,6 +105,13 @@ class Query(Generic[_T]):
             records = await connection.fetch(self.statement.text, *arguments)
         return list(map(self.make, records))
 
+    async def lazily(self, connection: Connection, within_seconds: float, /, **values: Any) -> Iterator[_T]:
+        """The rows, each made when it is asked for: a thread may do so, and the event loop need not stop for it."""
+        arguments = self.statement.arguments(values)
+        with self.statement.timed():
+            records = await connection.fetch(self.statement.text, *arguments, timeout=within_seconds)
+        return map(self.make, records)
+
     async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _T:
         row = await self.one_or_none(connection, within_seconds, **values)
         assert row is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evertick.domain.errors import InvalidFields, InvalidInput, InvalidSchedule
+from evertick.domain.errors import InvalidFields, InvalidInput, InvalidSchedule, OverBefore
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.timing import (
     ResolvedTiming,
@@ -132,10 +132,12 @@ def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: tim
             return
         case Once():
             if schedule.next(now - grace - timedelta(microseconds=1)) is None:
-                raise InvalidSchedule("schedule", f"{schedule.text!r} is past, by more than its grace of {grace}")
+                raise OverBefore("schedule", f"{schedule.text!r} is past, by more than its grace of {grace}")
             return
     if not _fires_after(schedule, now):
-        raise InvalidSchedule("schedule", f"never fires again: {_why_over(schedule, now)}")
+        end_us = schedule.window_us[1]
+        kind = OverBefore if end_us is not None and end_us <= to_us(now) else InvalidSchedule
+        raise kind("schedule", f"never fires again: {_why_over(schedule, now)}")
     _check_later_cost(schedule, to_us(now) + _HORIZON_US)
     with at_most(ACCEPTED_STEPS):
         interval = schedule.shortest_interval()

@@ -57,7 +57,7 @@ class Cron:
 
     def pattern(self) -> DayPattern:
         second, minute, hour, *days = self.fields
-        return DayPattern(_cron_days(*days, self.both_days), SameTimes(times_of_day(second, minute, hour)))
+        return DayPattern(cron_days(*days, self.both_days), SameTimes(times_of_day(second, minute, hour)))
 
 
 def parse(text: str, key: str = "") -> Cron:
@@ -178,7 +178,7 @@ def times_of_day(second: str, minute: str, hour: str) -> Sequence[int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa: FBT001 - a cache key
+def cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa: FBT001 - a cache key
     """The matching days of a year, found once for all expressions that share the day fields."""
     sim = CronSim(f"0 0 0 {dom} {month} {dow}", _ANY_TIME)
     sim.day_and = both_days

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick import tzdb
+from evertick.domain.errors import ScheduleTooCostly
+from evertick.domain.limits import PREVIEW_MAX_ROWS
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import LIST_STEPS, ROW_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
@@ -18,7 +20,7 @@ from evertick.domain.schedule.zone import Stretch
 from evertick.domain.schedule.zoned import CORRECTION_S, ZonedTicks
 from evertick.domain.stable_hash import due_at, jitter_offset
 
-MAX_ROWS = 1000
+YEAR = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,10 @@ class LostTimes:
 
 @dataclass(frozen=True, slots=True)
 class SchedulePreview:
-    """What a schedule will do, by the time zone database of today."""
+    """What a schedule will do, by the time zone database of today.
+
+    `runs_a_year` counts the year after the instant that was asked about; None: that takes too long.
+    """
 
     schedule: Schedule
     description: str
@@ -52,6 +57,7 @@ class SchedulePreview:
     rows: tuple[PreviewRow, ...]
     lost: tuple[LostTimes, ...]
     findings: tuple[Finding, ...]
+    runs_a_year: int | None
 
 
 def preview(
@@ -77,7 +83,7 @@ def preview_in_steps(
     """Do `preview` in steps, none of which takes longer than one question may."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
-    wanted = min(count, MAX_ROWS)
+    wanted = min(count, PREVIEW_MAX_ROWS)
     fires = yield from schedule.upcoming_in_steps(since, wanted)
     offset = jitter_offset(job_id or 0, jitter)
     with at_most(LIST_STEPS + ROW_STEPS * len(fires)):
@@ -96,6 +102,7 @@ def preview_in_steps(
             *_examples(schedule, jitter, job_id),
             *_cut_short(schedule, fires, wanted),
         ),
+        runs_a_year=_runs_a_year(schedule, since),
     )
 
 
@@ -149,10 +156,18 @@ def _examples(schedule: Schedule, jitter: timedelta, job_id: int | None) -> list
 
 def _cut_short(schedule: Schedule, fires: list[datetime], wanted: int) -> list[Finding]:
     """Whether the list ends before the schedule does."""
-    if len(fires) in {0, wanted} or schedule.next(fires[-1]) is None:
+    # A delay counts from whatever instant is asked about, so it would have a next one for ever.
+    if isinstance(schedule.spec, Soon) or len(fires) in {0, wanted} or schedule.next(fires[-1]) is None:
         return []
     message = f"only {len(fires)} fire times are listed: they are so far apart that more take too long to compute"
     return [Finding("list_cut_short", Severity.INFO, message)]
+
+
+def _runs_a_year(schedule: Schedule, since: datetime) -> int | None:
+    try:
+        return schedule.count_between(since, since + YEAR)
+    except (ScheduleTooCostly, OverflowError):
+        return None
 
 
 class _ClockNotes:

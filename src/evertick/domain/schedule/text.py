@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from evertick.domain.errors import InvalidSchedule
+from evertick.domain.limits import RRULE_MAX_CHARACTERS
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import cron, interval
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
@@ -46,8 +47,8 @@ _ZONED_CHEAP = re.compile(_ZONE + rf"(?:{_ONE_OFF}|@?every\s|manual\s*\Z)", re.I
 
 def split_zone(text: str, timezone: str) -> tuple[str, str]:
     """The text without the zone written in it, and the zone that holds: the one in the text counts as `timezone`."""
-    if len(text) > rrule_text.MAX_CHARACTERS:
-        raise InvalidSchedule("schedule", f"has at most {rrule_text.MAX_CHARACTERS} characters, not {len(text)}")
+    if len(text) > RRULE_MAX_CHARACTERS:
+        raise InvalidSchedule("schedule", f"has at most {RRULE_MAX_CHARACTERS} characters, not {len(text)}")
     text = text.strip()
     match = _ZONE_PREFIX.fullmatch(text)
     inside = match[1] if match else rrule_text.zone_in(text) if _RECURRENCE.match(text) else None

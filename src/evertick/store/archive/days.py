@@ -317,9 +317,9 @@ async def gaps_page(
     )
 
 
-async def note_file(connection: Connection, claim: Claim, path: str, tenant_id: int, kind: FileKind) -> bool:
+async def note_file(connection: Connection, claim: Claim, path: str, tenant_id: int, kind: str) -> bool:
     """Note a file that is about to be written. False: the claim is lost."""
-    noted = await _NOTE_FILE.one_or_none(connection, **claim._asdict(), path=path, tenant_id=tenant_id, kind=str(kind))
+    noted = await _NOTE_FILE.one_or_none(connection, **claim._asdict(), path=path, tenant_id=tenant_id, kind=kind)
     return noted is not None
 
 

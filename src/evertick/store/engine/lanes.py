@@ -191,6 +191,11 @@ def lane_id_of(queue_id: int, partition: int, priority: int, *, is_gated: bool =
     return queue_id << 11 | partition << 3 | is_gated << 2 | priority
 
 
+def is_gated(lane_id: int) -> bool:
+    """Whether attempts of the lane wait at gates before they are ready."""
+    return bool(lane_id & 4)
+
+
 def queue_of(lane_id: int) -> int:
     return lane_id >> 11
 
@@ -388,13 +393,30 @@ async def read(connection: Connection, ranges: Sequence[LeasedRange]) -> list[Le
 
 
 async def extend(
-    connection: Connection, worker: str, lease_time: timedelta, lease_ids: Sequence[int] | None = None
+    connection: Connection,
+    worker: str,
+    lease_time: timedelta,
+    lease_ids: Sequence[int] | None = None,
+    running: Sequence[tuple[int, int, datetime]] = (),
 ) -> set[int]:
-    """Extend those of these leases that are still the worker's, or all that are, and return which."""
+    """Extend those of these leases that are still the worker's, or all that are, and return which.
+
+    `running`: attempts that run (lease, seq), and since when.
+    """
     extended = await _EXTEND.all(
-        connection, worker=worker, lease_seconds=lease_time.total_seconds(), lease_ids=lease_ids
+        connection,
+        worker=worker,
+        lease_seconds=lease_time.total_seconds(),
+        lease_ids=lease_ids,
+        **columns(("running_leases", "running_seqs", "started_ats"), running),
     )
     return set(extended)
+
+
+async def note_progress(connection: Connection, worker: str, texts: Mapping[Token, str]) -> None:
+    """How far attempts (lane, seq) are that run in a worker's leases: of each lease these texts and no others."""
+    rows = [(*token, text) for token, text in texts.items()]
+    await _SQL["note_progress"].execute(connection, worker=worker, **columns(("lane_ids", "seqs", "texts"), rows))
 
 
 async def ended_elsewhere(connection: Connection, tokens: Sequence[Token]) -> Sequence[Token]:

@@ -39,6 +39,7 @@ class NodeRow(NamedTuple):
     seen_at: datetime
     is_alive: bool
     partitions: int
+    fired_per_second: float | None
 
 
 class _HeartbeatRow(NamedTuple):
@@ -50,6 +51,14 @@ class _HeartbeatRow(NamedTuple):
 
 class _Epoch(NamedTuple):
     partition: int
+    epoch: int
+
+
+class PartitionHolder(NamedTuple):
+    """A partition, the node that holds it, if any, and its epoch."""
+
+    partition: int
+    holder: str | None
     epoch: int
 
 
@@ -66,14 +75,21 @@ _OUTAGES = _SQL["outages"].rows(_Outage)
 _LAST_SEQ = _SQL["last_seq"].values(int)
 _MEMBERS = _SQL["members"].rows(NodeRow)
 _LAST_SEEN = _SQL["last_seen"].values(datetime)
+_PARTITION_HOLDERS = _SQL["partition_holders"].rows(PartitionHolder)
 _UNHELD = _SQL["unheld"].values(int)
 _LOCK_JANITOR = _SQL["lock_janitor"].values(bool)
 
 
-async def heartbeat(
-    connection: Connection, me: Member, version: str, lifetime: timedelta, outage: timedelta = OUTAGE
+async def heartbeat(  # noqa: PLR0913 - what a node says of itself, and for how long it counts
+    connection: Connection,
+    me: Member,
+    version: str,
+    lifetime: timedelta,
+    outage: timedelta = OUTAGE,
+    *,
+    fired_per_second: float | None = None,
 ) -> HeartbeatReply:
-    """Say that a node is alive. After an outage it gives up what it held."""
+    """Say that a node is alive, and how much it fires. After an outage it gives up what it held."""
     row = await _HEARTBEAT.one(
         connection,
         node=me.node,
@@ -81,6 +97,7 @@ async def heartbeat(
         version=version,
         timeout_seconds=lifetime.total_seconds(),
         outage=outage,
+        fired_per_second=fired_per_second,
     )
     others = zip(row.others, row.regions, strict=True)
     return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others), row.is_confirmed)
@@ -138,6 +155,10 @@ async def last_seen(connection: Connection, now_at: datetime) -> datetime | None
 async def unheld(connection: Connection, lifetime: timedelta) -> int:
     """How many partitions no live node holds."""
     return await _UNHELD.one(connection, timeout_seconds=lifetime.total_seconds())
+
+
+async def partition_holders(connection: Connection) -> list[PartitionHolder]:
+    return await _PARTITION_HOLDERS.all(connection)
 
 
 @asynccontextmanager

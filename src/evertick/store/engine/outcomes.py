@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from evertick.domain.attempt import NotRecorded
 from evertick.domain.retry import GiveUp, NextStep, Retry
@@ -12,6 +12,8 @@ from evertick.domain.states import Outcome
 from evertick.metrics.catalog import DEAD_LETTERS_RECORDED, OUTCOMES, REAPED, REFUSED, RETRIES
 from evertick.store import statements
 from evertick.store.statements import Connection
+
+_T = TypeVar("_T")
 
 
 class TokenRow(NamedTuple):
@@ -23,6 +25,8 @@ class TokenRow(NamedTuple):
 
 _SUCCESS = Outcome.SUCCESS.value
 _DEFERRED = Outcome.DEFERRED.value
+_MILLISECOND = timedelta(milliseconds=1)
+_MAX_HELD_MS = 2**31 - 1
 
 
 class Ending(NamedTuple):
@@ -40,20 +44,28 @@ class Ending(NamedTuple):
     code: int | None = None
     error: str | None = None
     excerpt: str | None = None
+    output: str | None = None
     then: NextStep = None
     is_listed: bool = True
     """False: the run is known to have no row in open_runs."""
+    leased_at: datetime | None = None
+
+    @property
+    def held_ms(self) -> int | None:
+        """How long its worker had it before it started it; None: not known."""
+        if self.leased_at is None or self.started_at is None:
+            return None
+        return min(max((self.started_at - self.leased_at) // _MILLISECOND, 0), _MAX_HELD_MS)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it succeeded and has nothing else to record."""
+        """Whether it succeeded and has nothing else to record, but for a code and an excerpt."""
         return (
             self.result == _SUCCESS
             and self.then is None
             and self.started_at is not None
-            and self.code is None
             and self.error is None
-            and self.excerpt is None
+            and self.output is None
         )
 
 
@@ -78,6 +90,7 @@ class LostAttempt(NamedTuple):
     retry: str
     handler: str | None
     is_listed: bool
+    started_at: datetime | None
     is_past_end: bool
 
 
@@ -113,6 +126,7 @@ class _OpenAttempt(NamedTuple):
     retry: str
     handler: str | None
     is_listed: bool
+    started_at: datetime | None
 
 
 _SQL = statements.load("outcomes")
@@ -144,8 +158,11 @@ async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns 
         holder=holder or worker,
         plain_lane_ids=[ending.lane_id for ending in plain],
         plain_seqs=[ending.seq for ending in plain],
-        plain_started_us=[to_us(ending.started_at) for ending in plain if ending.started_at],
-        plain_finished_us=[to_us(ending.finished_at) for ending in plain],
+        plain_started_us=_micros([ending.started_at for ending in plain if ending.started_at]),
+        plain_finished_us=_micros([ending.finished_at for ending in plain]),
+        plain_codes=_unless_all_none([ending.code for ending in plain]),
+        plain_excerpts=_unless_all_none([ending.excerpt for ending in plain]),
+        plain_held_ms=_unless_all_none([ending.held_ms for ending in plain]),
         lane_ids=[ending.lane_id for ending in told],
         seqs=[ending.seq for ending in told],
         started_ats=[ending.started_at for ending in told],
@@ -155,6 +172,8 @@ async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns 
         finals=[not isinstance(ending.then, Retry) for ending in told],
         errors=[ending.error for ending in told],
         excerpts=[ending.excerpt for ending in told],
+        outputs=[ending.output for ending in told],
+        held_ms=[ending.held_ms for ending in told],
         listed_lane_ids=[ending.lane_id for ending in listed],
         listed_seqs=[ending.seq for ending in listed],
         listed_job_ids=[ending.job_id for ending in listed],
@@ -170,6 +189,22 @@ async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns 
     if gate_ids := {row.gate_id for row in rows if row.gate_id is not None}:
         left(gate_ids)
     return unrecorded
+
+
+def _micros(instants: Sequence[datetime]) -> list[int]:
+    """As microseconds. Attempts that began or ended together share the object."""
+    found: list[int] = []
+    last, last_us = None, 0
+    for at in instants:
+        if at is not last:
+            last, last_us = at, to_us(at)
+        found.append(last_us)
+    return found
+
+
+def _unless_all_none(values: list[_T]) -> list[_T]:
+    """For an array beside longer ones, which is filled up with nulls."""
+    return [] if values.count(None) == len(values) else values  # type: ignore[arg-type] # some may be None
 
 
 def _count(endings: Sequence[Ending], told: Sequence[Ending], unrecorded: NotRecorded) -> None:

@@ -23,6 +23,7 @@ class HeldAttempt(NamedTuple):
     attempt: int
     retry: str
     is_capped: bool
+    leased_at: datetime | None
 
 
 class QueueAccess(NamedTuple):

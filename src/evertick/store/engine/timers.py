@@ -144,6 +144,11 @@ class _TraceParent(NamedTuple):
     trace_parent: str
 
 
+class _TraceAuthor(NamedTuple):
+    job_id: int
+    trace_parent: str
+
+
 class Quarantined(NamedTuple):
     """How many jobs were paused, and the ids of those that another session has locked."""
 
@@ -155,6 +160,7 @@ _SQL = statements.load("timers")
 _LOAD = _SQL["load"].rows(Timer)
 _LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
 _TRACE_PARENTS = _SQL["trace_parents"].rows(_TraceParent)
+_TRACE_AUTHORS = _SQL["trace_authors"].rows(_TraceAuthor)
 _WALK_STREAMS = _SQL["walk_streams"].rows(FirstOfStream)
 _LOAD_STREAMS = _SQL["load_streams"].rows(Timer)
 _COUNT_DUE = _SQL["count_due"].rows(DueCount)
@@ -306,6 +312,17 @@ async def trace_parents(
         connection, job_ids=[job_id for job_id, _ in runs], fire_ats=[fire_at for _, fire_at in runs]
     )
     return {(row.job_id, row.fire_at): row.trace_parent for row in rows}
+
+
+async def trace_authors(connection: Connection, runs: Collection[tuple[int, str, datetime]]) -> dict[int, str]:
+    """The trace contexts in which jobs were written, by job, of runs that kinds of timers are about to fire."""
+    rows = await _TRACE_AUTHORS.all(
+        connection,
+        job_ids=[job_id for job_id, _, _ in runs],
+        kinds=[kind for _, kind, _ in runs],
+        fire_ats=[fire_at for _, _, fire_at in runs],
+    )
+    return {row.job_id: row.trace_parent for row in rows}
 
 
 async def quarantine(

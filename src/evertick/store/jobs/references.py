@@ -63,10 +63,18 @@ class _Rule(NamedTuple):
     canonical: str
 
 
+class ReferredIds(NamedTuple):
+    """What a job refers to; None for what is not there."""
+
+    rule_id: int | None
+    queue_id: int | None
+
+
 _SQL = statements.load("references")
 _RULES = _SQL["rules"].rows(_Rule)
 _QUEUES = _SQL["queues"].rows(QueueRow)
 _QUEUE_PAGE = _SQL["queue_page"].rows(QueueDepth)
+_REFERRED = _SQL["referred"].rows(ReferredIds)
 _QUEUES_WITH = _SQL["queues_with"].values(int)
 
 
@@ -95,6 +103,10 @@ async def limit_queue(connection: Connection, tenant_id: int, name: str, limits:
 
 async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:
     await _SQL["add_rules"].execute(connection, digests=list(canonicals), canonicals=list(canonicals.values()))
+
+
+async def referred(connection: Connection, tenant_id: int, digest: bytes, queue: str) -> ReferredIds:
+    return await _REFERRED.one(connection, tenant_id=tenant_id, digest=digest, queue=queue)
 
 
 async def queues_with(connection: Connection, tenant_id: int, names: Collection[str]) -> int:

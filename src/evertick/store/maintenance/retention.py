@@ -8,7 +8,17 @@ from evertick.store import statements
 from evertick.store.database import Pool, Session
 from evertick.store.statements import row_count
 
-AGEING = ("gaps", "withdrawals", "dead_letters", "requested_runs", "replays", "alerts", "audit_log", "api_keys")
+AGEING = (
+    "gaps",
+    "withdrawals",
+    "dead_letters",
+    "requested_runs",
+    "replays",
+    "smears",
+    "alerts",
+    "audit_log",
+    "api_keys",
+)
 """Tables whose rows go when they are older than they are kept."""
 ARCHIVED = frozenset({"gaps", "withdrawals"})
 """Those that are archived with a day, if days are."""

@@ -7,6 +7,7 @@ one stops it. The kernel drops the locks of a killed process, so there is nothin
 import fcntl
 import hashlib
 import os
+import pwd
 import re
 import shutil
 import tempfile
@@ -62,6 +63,7 @@ class EmbeddedServer:
 
         Calling it again brings back a server that has died since.
         """
+        self.check_owner()
         try:
             self._make_data_dir()
             with self._start_lock():
@@ -92,6 +94,26 @@ class EmbeddedServer:
                     programs.run_checked("pg_ctl", "stop", *arguments, cwd=self.data_dir)
                 if self.socket_dir != self.cluster:
                     shutil.rmtree(self.socket_dir, ignore_errors=True)
+
+    def forget(self) -> None:
+        """In a forked child: give up what is the parent's. The parent keeps its lock, and the server runs on."""
+        users, self._users = self._users, None
+        if users is not None:
+            users.close()
+
+    def check_owner(self) -> None:
+        """Refuse the directory of another user, where PostgreSQL would refuse to start."""
+        try:
+            owner = self.data_dir.stat().st_uid
+        except FileNotFoundError:
+            return
+        except PermissionError as error:
+            raise EmbeddedServerError(f"{self.data_dir} is not ours to use: {error}") from error
+        if os.geteuid() not in {0, owner}:
+            raise EmbeddedServerError(
+                f"{self.data_dir} belongs to {_user(owner)}, and this process runs as {_user(os.geteuid())}:"
+                " run it as that user, or choose another directory with --data-dir or EVERTICK_DATA_DIR"
+            )
 
     def _make_data_dir(self) -> None:
         """Make the directory, or close one to others that was made with wider permissions."""
@@ -208,6 +230,13 @@ def default_data_dir() -> Path:
         return Path("/var/lib/evertick")
     home = os.environ.get("XDG_DATA_HOME")
     return (Path(home) if home else Path.home() / ".local" / "share") / "evertick"
+
+
+def _user(number: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"user {number}"
 
 
 def _open_private(path: Path) -> IO[str]:

@@ -44,19 +44,19 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
        -- Rules about notices would alert on alerts.
        CASE WHEN job.job_id = (SELECT target.job_id FROM alert_targets target WHERE target.tenant_id = job.tenant_id)
             THEN '{}' ELSE version.spec::text END AS spec,
-       greatest(CASE WHEN outcome.result = 'success' THEN outcome.finished_at ELSE succeeded.finished_at END,
+       greatest(CASE WHEN outcome.result = 'success' THEN outcome.finished_at ELSE failed.success_at END,
                 -- One that lies ahead is from before the clock was set back.
                 CASE WHEN job.noted_success_at <= clock.now_at THEN job.noted_success_at END) AS success_at,
        job.noted_success_at,
-       coalesce(failed.runs, 0) AS failures,
+       coalesce(failed.failures, 0) AS failures,
        least(CASE WHEN timer.due_at < clock.now_at THEN timer.due_at END,
              CASE WHEN outcome.result IS NULL
                        AND (CASE WHEN lane_is_gated(latest.lane_id) THEN held.leased_at IS NULL
                                  ELSE lane.head < latest.seq END
-                            -- It was put back.
+                            -- It was put back. Not IS NULL: on an empty table the index of all free leases looks as good.
                             OR (SELECT true FROM leases free
                                  WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
-                                   AND free.first_seq = free.last_seq AND free.worker IS NULL
+                                   AND free.first_seq = free.last_seq AND coalesce(free.worker, '') = ''
                                  LIMIT 1))
                   THEN latest.due_at END) AS waits_since_at,
        extract(epoch FROM coalesce(outcome.started_at, held.leased_at) - latest.due_at)::float AS seconds_late,
@@ -101,40 +101,9 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
             ORDER BY leases.last_seq - leases.first_seq
             LIMIT 1
        ) AS held ON true
-  LEFT JOIN LATERAL (
-           SELECT ended.finished_at, recent.fire_at, recent.seq
-             FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
-                     FROM attempts
-                    WHERE attempts.job_id = job.job_id
-                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
-                    LIMIT :most_attempts::integer) AS recent
-            CROSS JOIN LATERAL (
-                      SELECT outcomes.finished_at
-                        FROM outcomes
-                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
-                         AND outcomes.result = 'success'
-                       LIMIT 1
-                  ) AS ended
-            WHERE outcome.result IS DISTINCT FROM 'success'
-            ORDER BY recent.fire_at DESC, recent.seq DESC
-            LIMIT 1
-       ) AS succeeded ON true
-  LEFT JOIN LATERAL (
-           SELECT count(*)::integer AS runs
-             FROM (SELECT attempts.lane_id, attempts.seq
-                     FROM attempts
-                    WHERE attempts.job_id = job.job_id
-                      AND (attempts.fire_at, attempts.seq)
-                          > (coalesce(succeeded.fire_at, '-infinity'), coalesce(succeeded.seq, 0))
-                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
-                    LIMIT :most_attempts::integer) AS recent
-            CROSS JOIN LATERAL (
-                      SELECT FROM outcomes
-                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
-                         AND outcomes.is_final AND outcomes.result IN ('failed', 'timed_out', 'lost')
-                       LIMIT 1
-                  ) AS ended
-            WHERE outcome.result IS DISTINCT FROM 'success'
+  -- Not asked of a job whose latest run has succeeded.
+  LEFT JOIN LATERAL failures_of_job(
+           CASE WHEN outcome.result IS DISTINCT FROM 'success' THEN job.job_id END, :most_attempts::integer
        ) AS failed ON true
   LEFT JOIN LATERAL (
            -- All runs under way: the latest tick's, and those that are listed.
@@ -158,7 +127,7 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                     WHERE outcomes.lane_id = under_way.lane_id AND outcomes.seq = under_way.seq LIMIT 1) IS NULL
               AND (SELECT true FROM leases free
                     WHERE free.lane_id = under_way.lane_id AND free.first_seq BETWEEN under_way.seq AND under_way.seq
-                      AND free.first_seq = free.last_seq AND free.worker IS NULL
+                      AND free.first_seq = free.last_seq AND coalesce(free.worker, '') = ''
                     LIMIT 1) IS NULL
        ) AS running ON true
  ORDER BY job.job_id;
@@ -289,7 +258,15 @@ SELECT alert.alert_id, alert.tenant_id, alert.condition, alert.subject, alert.jo
        ) AS alert;
 
 -- name: open
--- Opens alerts; one that is open stays as it is. Index: alerts_tenant_id_condition_subject_key.
+-- Opens alerts; one that is open stays as it is. One about a tenant opens only if the tenant still has a target, which
+-- cannot be removed meanwhile: nobody would close it. Indexes: alerts_tenant_id_condition_subject_key, alert_targets_pkey.
+WITH watched AS MATERIALIZED (
+    SELECT tenant_id
+      FROM alert_targets
+     WHERE tenant_id = ANY(:tenant_ids::bigint[])
+     ORDER BY tenant_id
+       FOR KEY SHARE SKIP LOCKED
+)
 INSERT INTO alerts (alert_id, tenant_id, job_id, opened_at, openings, is_open, condition, subject, detail)
 -- Each has an instant of its own in its id.
 SELECT ((microseconds(clock.now_at) + number) << 10) + floor(random() * 1024)::bigint, tenant_id, job_id, clock.now_at,
@@ -297,6 +274,7 @@ SELECT ((microseconds(clock.now_at) + number) << 10) + floor(random() * 1024)::b
   FROM unnest(:tenant_ids::bigint[], :job_ids::bigint[], :openings::integer[], :conditions::text[], :subjects::text[],
               :details::text[]) WITH ORDINALITY AS given (tenant_id, job_id, openings, condition, subject, detail, number)
  CROSS JOIN (SELECT clock_at() AS now_at) AS clock
+ WHERE job_id IS NOT NULL OR tenant_id IN (SELECT watched.tenant_id FROM watched)
  ORDER BY tenant_id, condition, subject  -- in one order, against others that open the same
     ON CONFLICT (tenant_id, condition, subject) DO UPDATE
    SET job_id = excluded.job_id, opened_at = excluded.opened_at, closed_at = NULL, openings = excluded.openings,
@@ -304,11 +282,14 @@ SELECT ((microseconds(clock.now_at) + number) << 10) + floor(random() * 1024)::b
  WHERE NOT alerts.is_open;
 
 -- name: close
--- Closes alerts that are open. Index: alerts_pkey.
+-- Closes alerts that are open, locked in the order of their ids, as by all who change several. Index: alerts_pkey.
+WITH still_open AS MATERIALIZED (
+    SELECT alert_id FROM alerts WHERE alert_id = ANY(:alert_ids::bigint[]) AND is_open ORDER BY alert_id FOR UPDATE
+)
 UPDATE alerts
    SET is_open = false, closed_at = clock_at(),
        close_reason = (:reasons::text[])[array_position(:alert_ids::bigint[], alert_id)]
- WHERE alert_id = ANY(:alert_ids::bigint[]) AND is_open;
+ WHERE alert_id = ANY(ARRAY(SELECT alert_id FROM still_open));
 
 -- name: untold
 -- Alerts that opened or closed since their last notice, of tenants that want to know, unless that notice is under way;
@@ -379,6 +360,7 @@ SELECT alert.alert_id, alert.job_id, alert.opened_at, alert.closed_at, alert.ope
           FROM alerts
          WHERE tenant_id = :tenant_id::bigint AND alert_id < :before::bigint
            AND (:is_open::boolean IS NULL OR is_open = :is_open::boolean)
+           AND (:condition::text IS NULL OR condition = :condition::text)
          ORDER BY alert_id DESC
          LIMIT :most::integer) AS alert
   LEFT JOIN LATERAL (
@@ -406,23 +388,37 @@ SELECT target.job_id, target.conditions
 
 -- name: put_target
 -- What is open was not told to this target unless its job did so. Indexes: alert_targets_pkey, alerts_of_tenant.
-WITH retold AS (
-    UPDATE alerts SET is_told_open = false
+WITH told AS MATERIALIZED (
+    SELECT alert_id
+      FROM alerts
      WHERE tenant_id = :tenant_id::bigint AND is_open AND is_told_open AND notice_job_id <> :job_id::bigint
+     ORDER BY alert_id
+       FOR UPDATE
+),
+retold AS (
+    UPDATE alerts SET is_told_open = false WHERE alert_id = ANY(ARRAY(SELECT alert_id FROM told))
 )
 INSERT INTO alert_targets (tenant_id, job_id, conditions)
 VALUES (:tenant_id::bigint, :job_id::bigint, :conditions::text[])
     ON CONFLICT (tenant_id) DO UPDATE SET job_id = excluded.job_id, conditions = excluded.conditions;
 
 -- name: remove_target
--- Nobody looks at the tenant's conditions from now on, so what is open about them is closed.
--- Indexes: alert_targets_pkey, alerts_about_tenant.
-WITH closed AS (
-    UPDATE alerts
-       SET is_open = false, closed_at = clock_at(), close_reason = :reason::text
-     WHERE tenant_id = :tenant_id::bigint AND job_id IS NULL AND is_open
-)
+-- Waits for a janitor that opens an alert about the tenant. Index: alert_targets_pkey.
 DELETE FROM alert_targets WHERE tenant_id = :tenant_id::bigint;
+
+-- name: close_of_tenant
+-- After the target was removed, in the same transaction: nobody looks at the tenant's conditions from now on, so what is
+-- open about them is closed. A statement of its own sees what was opened before. Index: alerts_about_tenant.
+WITH still_open AS MATERIALIZED (
+    SELECT alert_id
+      FROM alerts
+     WHERE tenant_id = :tenant_id::bigint AND job_id IS NULL AND is_open
+     ORDER BY alert_id
+       FOR UPDATE
+)
+UPDATE alerts
+   SET is_open = false, closed_at = clock_at(), close_reason = :reason::text
+ WHERE alert_id = ANY(ARRAY(SELECT alert_id FROM still_open));
 
 -- name: count
 -- How many alerts are open, and how many have a last notice that could not be delivered, each counted up to a limit.

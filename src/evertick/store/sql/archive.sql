@@ -16,8 +16,9 @@ UPDATE archive_marks
 UPDATE archive_marks SET error = :error::text, failed_at = CASE WHEN :error::text IS NULL THEN NULL ELSE clock_at() END;
 
 -- name: lock_exports
--- The lock of the one export at work. It ends with its transaction.
-SELECT pg_try_advisory_xact_lock(:lock::bigint);
+-- The lock of the one export at work. It ends with its transaction. With the schema, as that of the janitor.
+SELECT pg_try_advisory_xact_lock(
+           :lock::bigint # CASE current_schema() WHEN 'evertick' THEN 0 ELSE hashtextextended(current_schema()::text, 0) END);
 
 -- name: loose_days
 -- Days before an instant that have gaps or withdrawals. Indexes: gaps_by_age, withdrawals_by_age.
@@ -130,7 +131,7 @@ SELECT every.*,
                coalesce(withdrawn.is_withdrawn, false) AS is_withdrawn,
                attempt.fire_at, attempt.due_at, outcome.started_at, outcome.finished_at,
                attempt.reason::text AS reason, attempt.spec_version, outcome.result::text AS result, outcome.code,
-               outcome.worker, outcome.error, outcome.excerpt,
+               outcome.worker, outcome.error, excerpt_of(outcome.excerpt, outcome.output) AS excerpt,
                coalesce(version.name, (SELECT name FROM jobs WHERE jobs.job_id = attempt.job_id), '') AS job_name,
                coalesce((SELECT name FROM queues WHERE queue_id = lane_queue(attempt.lane_id)), '') AS queue,
                version.handler, version.target
@@ -240,13 +241,14 @@ RETURNING part;
 SELECT drop_archived_day(:day::date, :part::integer, :token::text);
 
 -- name: leftovers
--- Files of exports that were interrupted or have lost their claim. Index: archive_files_unchecked.
+-- Files of exports that were interrupted or have lost their claim. The manifest of a claim that was not lost stays.
+-- Index: archive_files_unchecked.
 SELECT file.path, file.noted_at
   FROM archive_files file
  WHERE NOT file.is_checked AND NOT file.is_released
    AND NOT EXISTS (SELECT FROM archived_days claimed
                     WHERE claimed.day = file.day AND claimed.part = file.part AND claimed.token = file.token
-                      AND claimed.state = 'exporting')
+                      AND (claimed.state = 'exporting' OR file.kind = 'manifest'))
  ORDER BY file.noted_at
  LIMIT :most::integer;
 

@@ -14,7 +14,9 @@ WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
 given AS MATERIALIZED (
-    SELECT lane_id, seq, consumer, timeout_seconds
+    SELECT lane_id, seq, consumer, timeout_seconds,
+           (SELECT true FROM outcomes
+             WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NOT NULL AS is_over
       FROM unnest(:lane_ids::bigint[], :seqs::bigint[], :consumers::text[], :timeouts::float[])
            AS given (lane_id, seq, consumer, timeout_seconds)
 ),
@@ -23,6 +25,7 @@ held AS MATERIALIZED (
     SELECT lease_id, lane_id, first_seq, last_seq, partition
       FROM leases
      WHERE worker = :holder::text AND lane_id = ANY(:lane_ids::bigint[])
+       AND (SELECT count(*) FROM given) >= 0  -- always; after the outcomes were looked up (decision 35)
      ORDER BY lease_id
        FOR UPDATE
 ),
@@ -33,8 +36,7 @@ theirs AS MATERIALIZED (
       FROM clock
      CROSS JOIN given
       JOIN held ON held.lane_id = given.lane_id AND given.seq BETWEEN held.first_seq AND held.last_seq
-     WHERE (SELECT true FROM outcomes
-             WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NULL
+     WHERE NOT given.is_over
      ORDER BY given.lane_id, given.seq, held.last_seq - held.first_seq
 ),
 passed AS (
@@ -67,7 +69,8 @@ EXCEPT ALL
 -- job_versions_pkey, leases_of_attempt.
 SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.spec_version,
        attempt.reason::text AS reason, attempt.attempt, version.retry::text AS retry,
-       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped,
+       NULL::timestamptz AS leased_at  -- its consumer's is another lease than that of the delivery
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
  -- One by one, by the LIMITs: a join might read whole tables.
  CROSS JOIN LATERAL (

@@ -1,23 +1,33 @@
 -- The event stream. Triggers write `new_events` (migration 0006). Called by janitors, which give events their positions
 -- and drop old days; by dispatchers, which send them to sinks; and by use cases.
 
+-- name: last_drawn
+-- The number of a new event that was drawn last. Read at the beginning of a transaction, before it has an id.
+SELECT coalesce(pg_sequence_last_value('new_events_number_seq'), 0);
+
 -- name: lock_positions
--- Whoever gets the lock gives positions until its transaction ends. No row: another session does.
-SELECT last_position FROM event_positions FOR UPDATE SKIP LOCKED;
+-- Who gets the lock gives positions until its transaction ends, and has an id from now on. No row: another session does.
+SELECT true FROM event_positions FOR UPDATE SKIP LOCKED;
 
 -- name: has_new
-SELECT EXISTS (SELECT FROM new_events);
+-- Index: new_events_pkey.
+SELECT EXISTS (SELECT FROM new_events WHERE number > (SELECT moved_up_to FROM event_positions));
 
 -- name: give_positions
 -- Moves the first new events to the stream. In a statement after `lock_positions`: it sees all that had a position
 -- before. What is not committed yet is moved later. An outcome without an attempt, which a fail-over lost, is no run.
+-- `drawn`: the last number that was drawn before this transaction had an id. Transactions that drew it and smaller ones
+-- had theirs, so it is smaller. The end of a snapshot does not say this: running transactions may lie behind it.
 -- Indexes: new_events_pkey, attempts_pkey.
 WITH clock AS MATERIALIZED (
     SELECT microseconds(clock_at()) AS now_us
 ),
 taken AS MATERIALIZED (
     DELETE FROM new_events
-     WHERE number IN (SELECT number FROM new_events ORDER BY number LIMIT :most::integer)
+     WHERE number IN (SELECT number FROM new_events
+                       WHERE number > (SELECT moved_up_to FROM event_positions)
+                       ORDER BY number
+                       LIMIT :most::integer)
  RETURNING *
 ),
 placed AS MATERIALIZED (
@@ -62,10 +72,23 @@ told AS (
              GROUP BY stream.tenant_id) AS new
      WHERE sink.tenant_id = new.tenant_id
 ),
+-- Transactions that drew the numbers up to `drawn` have ended: all that they left is moved now.
+settled AS (
+    SELECT drawn_on = pg_postmaster_start_time() AND drawn_before <= pg_snapshot_xmin(pg_current_snapshot())
+               AND (SELECT count(*) FROM taken) < :most::integer AS is_settled,
+           drawn_on <> pg_postmaster_start_time() AS is_of_another_server
+      FROM event_positions
+),
 moved AS (
     UPDATE event_positions
-       SET last_position = (SELECT max(position) FROM placed)
-     WHERE EXISTS (SELECT FROM placed)
+       SET last_position = coalesce((SELECT max(position) FROM placed), last_position),
+           moved_up_to = CASE WHEN is_settled THEN drawn ELSE moved_up_to END,
+           drawn = CASE WHEN is_settled OR is_of_another_server THEN :drawn::bigint ELSE drawn END,
+           drawn_before = CASE WHEN is_settled OR is_of_another_server THEN pg_current_xact_id()
+                               ELSE drawn_before END,
+           drawn_on = pg_postmaster_start_time()
+      FROM settled
+     WHERE EXISTS (SELECT FROM taken)
 )
 SELECT count(*) FROM taken;
 
@@ -158,12 +181,13 @@ SELECT coalesce(
 
 -- name: runs
 -- Finished runs, attempt by attempt up to the last one; one row without an attempt for a run that was withdrawn before
--- its first. Indexes: attempts_of_run, withdrawals_pkey, outcomes_pkey.
+-- its first. Indexes: attempts_of_run, withdrawals_pkey, outcomes_pkey, job_versions_pkey, queues_pkey.
 SELECT given.position, given.job_id, given.fire_at, coalesce(attempt.reason, withdrawal.reason)::text AS reason,
-       coalesce(attempt.spec_version, withdrawal.spec_version) AS spec_version, false AS has_timer,
+       coalesce(attempt.spec_version, withdrawal.spec_version) AS spec_version, false AS has_timer, false AS is_queued,
        NULL::bigint AS waits_at_gate, given.is_withdrawn, attempt.lane_id, attempt.seq, attempt.attempt,
        false AS is_leased, outcome.result::text AS result, outcome.started_at, outcome.finished_at, outcome.worker,
-       outcome.code, outcome.error, attempt.due_at, outcome.excerpt
+       outcome.code, outcome.error, version.name, version.handler, queue.name AS queue, NULL::text AS progress,
+       attempt.due_at, excerpt_of(outcome.excerpt, outcome.output) AS excerpt
   FROM (SELECT position, job_id, fire_at, from_seq, coalesce(last_seq, 9223372036854775807) AS last_seq,
                last_seq IS NULL AS is_withdrawn
           FROM unnest(:positions::bigint[], :job_ids::bigint[], :fire_ats::timestamptz[], :from_seqs::bigint[],
@@ -184,11 +208,21 @@ SELECT given.position, given.job_id, given.fire_at, coalesce(attempt.reason, wit
             LIMIT 1
        ) AS withdrawal ON true
   LEFT JOIN LATERAL (
-           SELECT result, started_at, finished_at, worker, code, error, excerpt
+           SELECT result, started_at, finished_at, worker, code, error, excerpt, output
              FROM outcomes
             WHERE outcomes.lane_id = attempt.lane_id AND outcomes.seq = attempt.seq
             LIMIT 1
        ) AS outcome ON true
+  LEFT JOIN LATERAL (
+           SELECT name, handler
+             FROM job_versions
+            WHERE job_versions.job_id = given.job_id
+              AND job_versions.spec_version = coalesce(attempt.spec_version, withdrawal.spec_version)
+            LIMIT 1
+       ) AS version ON true
+  LEFT JOIN LATERAL (
+           SELECT name FROM queues WHERE queues.queue_id = lane_queue(attempt.lane_id)::integer LIMIT 1
+       ) AS queue ON true
  WHERE coalesce(attempt.reason, withdrawal.reason) IS NOT NULL
  ORDER BY given.position, attempt.seq;
 
@@ -299,7 +333,10 @@ SELECT given.tenant_id, positions.last_position,
 -- One row for each tenant that has a sink is read.
 SELECT (SELECT count(*) FROM event_sinks WHERE cursor < latest) AS sinks_behind,
        (SELECT count(*) FROM event_sinks WHERE failing_since IS NOT NULL) AS sinks_failing,
-       coalesce(extract(epoch FROM clock_at() - (SELECT at FROM new_events ORDER BY number LIMIT 1)), 0)::float
+       coalesce(extract(epoch FROM clock_at() - (SELECT at FROM new_events
+                                               WHERE number > (SELECT moved_up_to FROM event_positions)
+                                               ORDER BY number
+                                               LIMIT 1)), 0)::float
            AS unplaced_seconds,
        worst.tenant_id AS failing_tenant_id, worst.last_error
   FROM (VALUES (true)) AS always

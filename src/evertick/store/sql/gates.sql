@@ -6,8 +6,12 @@
 
 -- name: lock
 -- Locks gates until the transaction ends, and says which: one that another session has is not waited for, as a session may
--- freeze with it. A statement of its own: the one after it sees what those who had the locks have let in.
-SELECT gate_id FROM unnest(:gate_ids::bigint[]) AS gate (gate_id) WHERE pg_try_advisory_xact_lock(gate_id);
+-- freeze with it. A statement of its own: the one after it sees what those who had the locks have let in. The locks have
+-- the schema, as that of the janitor.
+SELECT gate_id
+  FROM unnest(:gate_ids::bigint[]) AS gate (gate_id)
+ WHERE pg_try_advisory_xact_lock(
+           gate_id # CASE current_schema() WHEN 'evertick' THEN 0 ELSE hashtextextended(current_schema()::text, 0) END);
 
 -- name: let_in
 -- Lets runs into locked gates, from the front of each line, as long as fewer are inside than the run's job allows by
@@ -15,7 +19,7 @@ SELECT gate_id FROM unnest(:gate_ids::bigint[]) AS gate (gate_id) WHERE pg_try_a
 -- order, one is inside at a time, and the first in line waits also for a timer that comes before it and fires by itself:
 -- a manual run or a replay that is due, or a tick or a queued run of a job without an open run. One with an open run may
 -- have to wait for that, so it is in no order yet.
--- A run that another session has locked is about to change, and is left for a later look.
+-- A run that another session has locked, or has changed since this began, is left for a later look.
 -- Indexes: open_runs_at_gate, timers_in_order, open_runs_pkey, jobs_pkey, job_versions_pkey, attempts_pkey.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
@@ -51,18 +55,28 @@ line AS (
            ) AS job
      WHERE line.is_let_in AND line.number < :most::integer
 ),
-chosen AS MATERIALIZED (
-    SELECT run.row_id, run.job_id, run.lane_id, run.seq
+candidates AS MATERIALIZED (
+    SELECT run.row_id, line.lane_id, line.seq, attempt.spec_version, version.handler
       FROM line
      CROSS JOIN clock
      CROSS JOIN LATERAL (
-               SELECT ctid AS row_id, job_id, lane_id, seq
+               SELECT ctid AS row_id
                  FROM open_runs
                 WHERE open_runs.job_id = line.job_id AND open_runs.fire_at = line.fire_at
-                  AND open_runs.gate_id = line.gate_id AND open_runs.seq = line.seq AND NOT open_runs.is_inside
                 LIMIT 1
-                  FOR UPDATE SKIP LOCKED
            ) AS run
+      LEFT JOIN LATERAL (
+               SELECT spec_version
+                 FROM attempts
+                WHERE attempts.lane_id = line.lane_id AND attempts.seq = line.seq
+                LIMIT 1
+           ) AS attempt ON true
+      LEFT JOIN LATERAL (
+               SELECT handler
+                 FROM job_versions
+                WHERE job_versions.job_id = line.job_id AND job_versions.spec_version = attempt.spec_version
+                LIMIT 1
+           ) AS version ON true
      WHERE line.number > 0 AND line.is_let_in
        AND (line.gate_id > 0
             OR (SELECT true
@@ -75,27 +89,21 @@ chosen AS MATERIALIZED (
                         OR (SELECT true FROM open_runs WHERE open_runs.job_id = timer.job_id LIMIT 1) IS NULL)
                  LIMIT 1) IS NULL)
 ),
+chosen AS MATERIALIZED (
+    SELECT row_id, lane_id, seq, spec_version, handler
+      FROM candidates
+     WHERE (row_id IN (SELECT lock_rows('open_runs', ARRAY(SELECT row_id FROM candidates)))) IS TRUE
+),
 -- By ctid, one by one: a join might read all of them.
 entered AS (
     UPDATE open_runs SET is_inside = true FROM chosen WHERE open_runs.ctid = chosen.row_id
 )
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, handler)
 SELECT :first_lease_id::bigint + row_number() OVER (), chosen.lane_id, chosen.seq, chosen.seq, clock.now_at, 0,
-       lane_partition(chosen.lane_id), coalesce(version.handler, '')
+       lane_partition(chosen.lane_id), coalesce(chosen.handler, '')
   FROM chosen
  CROSS JOIN clock
- CROSS JOIN LATERAL (
-           SELECT spec_version
-             FROM attempts
-            WHERE attempts.lane_id = chosen.lane_id AND attempts.seq = chosen.seq
-            LIMIT 1
-       ) AS attempt
-  LEFT JOIN LATERAL (
-           SELECT handler
-             FROM job_versions
-            WHERE job_versions.job_id = chosen.job_id AND job_versions.spec_version = attempt.spec_version
-            LIMIT 1
-       ) AS version ON true
+ WHERE chosen.spec_version IS NOT NULL
     ON CONFLICT DO NOTHING
 RETURNING lane_id;
 

@@ -1,10 +1,13 @@
 -- Answers that are kept for repeated requests. Called by the use cases, in the transaction of what they answer.
 
 -- name: begin
--- Those of these keys that no other transaction has claimed. The locks end with the transaction, however that ends.
+-- Those of these keys that no other transaction has claimed. The locks end with the transaction, however that ends. They
+-- have the schema, as that of the janitor.
 SELECT key
   FROM unnest(:keys::text[]) AS given (key)
- WHERE pg_try_advisory_xact_lock(hashtextextended(key, :tenant_id::bigint));
+ WHERE pg_try_advisory_xact_lock(
+           hashtextextended(key, :tenant_id::bigint)
+           # CASE current_schema() WHEN 'evertick' THEN 0 ELSE hashtextextended(current_schema()::text, 0) END);
 
 -- name: find
 -- The answers that were given. Index: idempotency_keys_pkey.

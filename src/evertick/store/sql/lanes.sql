@@ -8,7 +8,7 @@
 -- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
 -- It answers in a few bytes: a worker that stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
-    SELECT lane.lane_id, lane.partition, lane.head
+    SELECT lane.lane_id, lane.ctid AS place, lane.head
       FROM lanes lane
      -- The caller's ids may be from before a fail-over: only the tenant's own queues count. Null: of any tenant.
      WHERE lane.queue_id = ANY(ARRAY(SELECT queue_id
@@ -25,8 +25,8 @@ WITH picked AS (
      LIMIT :lanes::integer
        FOR UPDATE SKIP LOCKED
 ),
-ranges AS MATERIALIZED (
-    SELECT picked.lane_id, picked.partition, picked.head, range.first_seq, range.last_seq
+begun AS MATERIALIZED (
+    SELECT picked.lane_id, picked.place, greatest(picked.head + 1, batch.first_seq) AS from_seq
       FROM picked
      CROSS JOIN LATERAL (
                SELECT first_seq
@@ -35,21 +35,28 @@ ranges AS MATERIALIZED (
                 ORDER BY last_seq
                 LIMIT 1
            ) AS batch
-     CROSS JOIN LATERAL (
-               SELECT min(seq) AS first_seq, max(seq) AS last_seq
-                 FROM (SELECT seq
-                         FROM attempts
-                        WHERE attempts.lane_id = picked.lane_id
-                          AND attempts.seq >= greatest(picked.head + 1, batch.first_seq)
-                        ORDER BY seq
-                        LIMIT :most_per_lane::integer) AS next
-           ) AS range
 ),
+-- In a function: here the server must choose among no days, as a lane may change before it is locked (decision 35).
+ranges AS MATERIALIZED (
+    SELECT lane_id, place, from_seq, first_seq, last_seq
+      FROM ranges_of(ARRAY(SELECT lane_id FROM begun), ARRAY(SELECT place FROM begun),
+                     ARRAY(SELECT from_seq FROM begun), ARRAY(SELECT :most_per_lane::integer FROM begun))
+),
+-- By their places: by key it would pass all versions of a lane that a pinned snapshot keeps.
 advanced AS (
     UPDATE lanes lane
        SET head = ranges.last_seq
       FROM ranges
+     WHERE lane.ctid = ranges.place AND lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+ RETURNING lane.lane_id
+),
+-- A lane that was changed before it was locked has a place that this statement does not see yet.
+advanced_too AS (
+    UPDATE lanes lane
+       SET head = ranges.last_seq
+      FROM ranges
      WHERE lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+       AND (ranges.lane_id IN (SELECT lane_id FROM advanced)) IS NOT TRUE
 ),
 -- By ctid, one by one: a join might read all of them.
 past AS MATERIALIZED (
@@ -58,7 +65,7 @@ past AS MATERIALIZED (
      CROSS JOIN LATERAL (
                SELECT ctid
                  FROM ready_batches
-                WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq > ranges.head
+                WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq >= ranges.from_seq
                   -- One without attempts, which there should never be, goes and stops nobody.
                   AND (ready_batches.last_seq <= ranges.last_seq OR ranges.last_seq IS NULL)
                OFFSET 0
@@ -69,7 +76,8 @@ taken AS (
 )
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
-       clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, partition, :worker::text
+       clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, lane_partition(lane_id),
+       :worker::text
   FROM ranges
  WHERE last_seq IS NOT NULL
 RETURNING lease_id, lane_id, first_seq, last_seq;
@@ -228,8 +236,11 @@ SELECT queue_id, tenant_id, max_running, running_quota,
            AS has_work
   FROM given
  WHERE NOT :is_locking::boolean
-    OR (running_quota = 2147483647 OR pg_try_advisory_xact_lock(1163280385, hashint8(tenant_id)))
-       AND (max_running = 2147483647 OR pg_try_advisory_xact_lock(1163280386, queue_id))
+    -- With the schema, as the lock of the janitor.
+    OR (running_quota = 2147483647
+        OR pg_try_advisory_xact_lock(1163280385, hashint8(tenant_id) # CASE current_schema() WHEN 'evertick' THEN 0 ELSE hashtext(current_schema()::text) END))
+       AND (max_running = 2147483647
+            OR pg_try_advisory_xact_lock(1163280386, queue_id # CASE current_schema() WHEN 'evertick' THEN 0 ELSE hashtext(current_schema()::text) END))
  ORDER BY queue_id;
 
 -- name: running
@@ -271,12 +282,12 @@ WITH asked AS MATERIALIZED (
      WHERE EXISTS (SELECT FROM confirmed_server)
 ),
 picked AS MATERIALIZED (
-    SELECT lane.lane_id, lane.partition, lane.head, lane.turn, asked.queue_id, asked.room,
+    SELECT lane.lane_id, lane.place, lane.head, lane.turn, asked.queue_id, asked.room,
            row_number() OVER (PARTITION BY asked.queue_id ORDER BY lane.is_later, lane.priority, lane.turn)
                AS rank
       FROM asked
      CROSS JOIN LATERAL (
-               SELECT lane_id, partition, priority, head, priority <> :first_priority::integer AS is_later,
+               SELECT lane_id, ctid AS place, priority, head, priority <> :first_priority::integer AS is_later,
                       (partition - :rotation::integer) & 255 AS turn
                  FROM lanes
                 WHERE lanes.queue_id = asked.queue_id
@@ -290,15 +301,19 @@ picked AS MATERIALIZED (
            ) AS lane
 ),
 chosen AS MATERIALIZED (
-    SELECT lane_id, partition, head, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings,
+    SELECT lane_id, place, head, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings,
            row_number() OVER (PARTITION BY queue_id ORDER BY rank) AS number
-      FROM (SELECT lane_id, partition, head, room, queue_id, rank
+      FROM (SELECT lane_id, place, head, room, queue_id, rank
               FROM picked
              ORDER BY rank, turn
              LIMIT :most_lanes::integer) AS first_of_each
 ),
-ranges AS MATERIALIZED (
-    SELECT chosen.lane_id, chosen.partition, chosen.head, range.first_seq, range.last_seq
+begun AS MATERIALIZED (
+    SELECT chosen.lane_id, chosen.place, greatest(chosen.head + 1, batch.first_seq) AS from_seq,
+           -- Every lane that was chosen gives one at least, and those of a queue no more than its room.
+           least(:most_per_lane::integer, (:most::integer + chosen.lanes - 1) / chosen.lanes,
+                 chosen.room / chosen.siblings
+                 + (chosen.number <= chosen.room % chosen.siblings)::integer)::integer AS most
       FROM chosen
      CROSS JOIN LATERAL (
                SELECT first_seq
@@ -307,24 +322,28 @@ ranges AS MATERIALIZED (
                 ORDER BY last_seq
                 LIMIT 1
            ) AS batch
-     CROSS JOIN LATERAL (
-               SELECT min(seq) AS first_seq, max(seq) AS last_seq
-                 FROM (SELECT seq
-                         FROM attempts
-                        WHERE attempts.lane_id = chosen.lane_id
-                          AND attempts.seq >= greatest(chosen.head + 1, batch.first_seq)
-                        ORDER BY seq
-                        -- Every lane that was chosen gives one at least, and those of a queue no more than its room.
-                        LIMIT least(:most_per_lane::integer, (:most::integer + chosen.lanes - 1) / chosen.lanes,
-                                    chosen.room / chosen.siblings
-                                    + (chosen.number <= chosen.room % chosen.siblings)::integer)) AS next
-           ) AS range
 ),
+-- In a function: see `lease`.
+ranges AS MATERIALIZED (
+    SELECT lane_id, place, from_seq, first_seq, last_seq
+      FROM ranges_of(ARRAY(SELECT lane_id FROM begun), ARRAY(SELECT place FROM begun),
+                     ARRAY(SELECT from_seq FROM begun), ARRAY(SELECT most FROM begun))
+),
+-- By their places, as in `lease`.
 advanced AS (
     UPDATE lanes lane
        SET head = ranges.last_seq
       FROM ranges
+     WHERE lane.ctid = ranges.place AND lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+ RETURNING lane.lane_id
+),
+-- A lane that was changed before it was locked has a place that this statement does not see yet.
+advanced_too AS (
+    UPDATE lanes lane
+       SET head = ranges.last_seq
+      FROM ranges
      WHERE lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+       AND (ranges.lane_id IN (SELECT lane_id FROM advanced)) IS NOT TRUE
 ),
 -- By ctid, one by one: a join might read all of them.
 past AS MATERIALIZED (
@@ -333,7 +352,7 @@ past AS MATERIALIZED (
      CROSS JOIN LATERAL (
                SELECT ctid
                  FROM ready_batches
-                WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq > ranges.head
+                WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq >= ranges.from_seq
                   -- One without attempts, which there should never be, goes and stops nobody.
                   AND (ready_batches.last_seq <= ranges.last_seq OR ranges.last_seq IS NULL)
                OFFSET 0
@@ -344,7 +363,8 @@ taken AS (
 )
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
-       clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, partition, :worker::text
+       clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, lane_partition(lane_id),
+       :worker::text
   FROM ranges
  WHERE last_seq IS NOT NULL
 RETURNING lease_id, lane_id, first_seq, last_seq;
@@ -404,9 +424,11 @@ ready AS MATERIALIZED (
 UPDATE leases lease
    SET lease_id = :first_lease_id::bigint + numbered.number, worker = :worker::text,
        expires_at = clock.now_at + :lease_seconds::float * interval '1 second', lease_seconds = :lease_seconds::float,
-       leased_at = clock.now_at, started = NULL
+       leased_at = clock.now_at, started = NULL, running_seqs = NULL
   FROM (SELECT lease_id, row_number() OVER () AS number FROM ready) AS numbered, clock
  WHERE lease.lease_id = numbered.lease_id
+   -- While leases are few the planner would read them all first, with those that vacuum could not remove.
+   AND lease.lease_id = ANY(ARRAY(SELECT lease_id FROM ready))
 RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, lease.deferrals;
 
 -- name: put_back
@@ -414,7 +436,9 @@ RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, lease.
 -- outcome nor timer is left behind. Only what is the holder's own is put back: the answer names the others.
 -- Indexes: leases_of_worker, leases_of_attempt, outcomes_pkey.
 WITH given AS MATERIALIZED (
-    SELECT lane_id, seq, handler, delay_seconds, deferrals
+    SELECT lane_id, seq, handler, delay_seconds, deferrals,
+           (SELECT true FROM outcomes
+             WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NOT NULL AS is_over
       FROM unnest(:lane_ids::bigint[], :seqs::bigint[], :handlers::text[], :delays::float[], :deferrals::smallint[])
            AS given (lane_id, seq, handler, delay_seconds, deferrals)
 ),
@@ -423,6 +447,7 @@ held AS MATERIALIZED (
     SELECT lease_id, lane_id, first_seq, last_seq, partition
       FROM leases
      WHERE worker = :holder::text AND lane_id = ANY(:lane_ids::bigint[])
+       AND (SELECT count(*) FROM given) >= 0  -- always; after the outcomes were looked up (decision 35)
      ORDER BY lease_id
        FOR UPDATE
 ),
@@ -432,13 +457,12 @@ theirs AS MATERIALIZED (
            held.first_seq = held.last_seq AS is_own
       FROM given
       JOIN held ON held.lane_id = given.lane_id AND given.seq BETWEEN held.first_seq AND held.last_seq
-     WHERE (SELECT true FROM outcomes
-             WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NULL
+     WHERE NOT given.is_over
      ORDER BY given.lane_id, given.seq, held.last_seq - held.first_seq
 ),
 freed AS (
     UPDATE leases lease
-       SET worker = NULL, handler = theirs.handler, deferrals = theirs.deferrals, started = NULL,
+       SET worker = NULL, handler = theirs.handler, deferrals = theirs.deferrals, started = NULL, running_seqs = NULL,
            expires_at = clock_at() + theirs.delay_seconds * interval '1 second', lease_seconds = theirs.delay_seconds
       FROM theirs
      WHERE theirs.is_own AND lease.lease_id = theirs.lease_id
@@ -461,13 +485,20 @@ EXCEPT ALL
 -- Notes that attempts are about to be started, and tells which are still the worker's, and open. Indexes: leases_pkey,
 -- leases_of_attempt, outcomes_pkey.
 WITH given AS MATERIALIZED (
-    SELECT lease_id, seq FROM unnest(:lease_ids::bigint[], :seqs::bigint[]) AS given (lease_id, seq)
+    SELECT given.lease_id, given.seq,
+           (SELECT true FROM outcomes
+             WHERE outcomes.lane_id = lease.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NOT NULL AS is_over
+      FROM unnest(:lease_ids::bigint[], :seqs::bigint[]) AS given (lease_id, seq)
+     CROSS JOIN LATERAL (
+               SELECT lane_id FROM leases WHERE leases.lease_id = given.lease_id LIMIT 1
+           ) AS lease
 ),
 -- In one order, against the heartbeat.
 held AS MATERIALIZED (
     SELECT lease_id
       FROM leases
      WHERE lease_id = ANY(:lease_ids::bigint[]) AND worker = :worker::text
+       AND (SELECT count(*) FROM given) >= 0  -- always; after the outcomes were looked up (decision 35)
      ORDER BY lease_id
        FOR UPDATE
 ),
@@ -482,9 +513,8 @@ marked AS (
 SELECT marked.lane_id, given.seq
   FROM marked
   JOIN given ON given.lease_id = marked.lease_id AND given.seq BETWEEN marked.first_seq AND marked.last_seq
- -- One by one, by the LIMITs: a join might read whole tables.
- WHERE (SELECT true FROM outcomes
-         WHERE outcomes.lane_id = marked.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NULL
+ WHERE NOT given.is_over
+   -- One by one, by the LIMIT: a join might read the whole table.
    AND (SELECT true FROM leases own
          -- BETWEEN, since `=` makes the planner forget the other equation, which the index asks for.
          WHERE own.lane_id = marked.lane_id AND own.first_seq BETWEEN given.seq AND given.seq
@@ -562,19 +592,51 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
 -- A heartbeat: extends a worker's leases; null: all of them. Index: leases_of_worker. One that ran out is extended too:
 -- while the row is the worker's, no other worker has its attempts. A consumer's is extended up to its end.
 -- One that it does not name was granted in an answer that got lost: no worker runs its attempts, and it has to run out.
+-- It also notes which of their attempts run since when.
 WITH held AS MATERIALIZED (
     SELECT lease_id
       FROM leases
      WHERE worker = :worker::text AND (:lease_ids::bigint[] IS NULL OR lease_id = ANY(:lease_ids::bigint[]))
      ORDER BY lease_id  -- as every statement that locks several: no deadlocks
        FOR UPDATE
+),
+running AS MATERIALIZED (
+    SELECT lease_id, array_agg(seq) AS seqs, array_agg(started_at) AS started_ats
+      FROM unnest(:running_leases::bigint[], :running_seqs::bigint[], :started_ats::timestamptz[])
+           AS running (lease_id, seq, started_at)
+     GROUP BY lease_id
 )
 UPDATE leases lease
    SET expires_at = least(clock_at() + :lease_seconds::float * interval '1 second', lease.ends_at),
-       lease_seconds = :lease_seconds::float
+       lease_seconds = :lease_seconds::float, running_seqs = running.seqs, running_since = running.started_ats
   FROM held
+  LEFT JOIN running ON running.lease_id = held.lease_id
  WHERE lease.lease_id = held.lease_id
 RETURNING lease.lease_id;
+
+-- name: note_progress
+-- How far the attempts are that run in a worker's leases: of each lease that has any of these, all that are told replace
+-- what was told before. Indexes: leases_of_worker, leases_pkey.
+WITH told AS MATERIALIZED (
+    SELECT lease.lease_id, jsonb_object_agg(given.seq::text, given.text) AS progress
+      FROM unnest(:lane_ids::bigint[], :seqs::bigint[], :texts::text[]) AS given (lane_id, seq, text)
+      JOIN leases lease
+        ON lease.worker = :worker::text AND lease.lane_id = given.lane_id
+       AND given.seq BETWEEN lease.first_seq AND lease.last_seq
+     GROUP BY lease.lease_id
+),
+locked AS MATERIALIZED (
+    SELECT lease_id
+      FROM leases
+     WHERE lease_id = ANY(ARRAY(SELECT lease_id FROM told)) AND (worker = :worker::text) IS TRUE  -- so, it goes by lease_id
+     ORDER BY lease_id  -- as every statement that locks several: no deadlocks
+       FOR UPDATE
+)
+UPDATE leases lease
+   SET progress = told.progress
+  FROM locked
+  JOIN told ON told.lease_id = locked.lease_id
+ WHERE lease.lease_id = locked.lease_id;
 
 -- name: ended_elsewhere
 -- Attempts among those given that have an outcome which their worker did not record: cancelled, or lost to it.

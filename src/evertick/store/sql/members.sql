@@ -28,9 +28,10 @@ given_up AS (
                   FOR UPDATE SKIP LOCKED)
 ),
 beaten AS (
-    INSERT INTO nodes (node, region, version, started_at, seen_at)
-    SELECT :node::text, :region::text, :version::text, now_at, now_at FROM clock, confirmed
-        ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at, region = excluded.region, version = excluded.version
+    INSERT INTO nodes (node, region, version, started_at, seen_at, fired_per_second)
+    SELECT :node::text, :region::text, :version::text, now_at, now_at, :fired_per_second::real FROM clock, confirmed
+        ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at, region = excluded.region, version = excluded.version,
+               fired_per_second = excluded.fired_per_second
 )
 SELECT now_at,
        ARRAY(SELECT node FROM nodes
@@ -120,7 +121,8 @@ DELETE FROM nodes
 -- All nodes, how many partitions each holds, and whether it is alive.
 SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
        abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float AS is_alive,
-       (SELECT count(*) FROM partitions WHERE partitions.holder = nodes.node) AS partitions
+       (SELECT count(*) FROM partitions WHERE partitions.holder = nodes.node) AS partitions,
+       nodes.fired_per_second::float AS fired_per_second
   FROM nodes
  ORDER BY nodes.node;
 
@@ -138,6 +140,13 @@ SELECT count(*) AS partitions
             WHERE nodes.node = partitions.holder
               AND abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float);
 
+-- name: partition_holders
+-- Who holds each partition, and its epoch.
+SELECT partition, holder, epoch FROM partitions ORDER BY partition;
+
 -- name: lock_janitor
 -- The lock of the one janitor at work. It ends with its transaction, which does nothing else and so holds up no vacuum.
-SELECT pg_try_advisory_xact_lock(:lock::bigint);
+-- Advisory locks are those of a database: with the schema in them, two installations in one database do not meet. That
+-- of the default schema is left out, as earlier versions do, which may run beside this one.
+SELECT pg_try_advisory_xact_lock(
+           :lock::bigint # CASE current_schema() WHEN 'evertick' THEN 0 ELSE hashtextextended(current_schema()::text, 0) END);

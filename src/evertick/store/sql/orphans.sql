@@ -86,19 +86,26 @@ WITH page AS MATERIALIZED (
      ORDER BY lease_id
      LIMIT :most::integer
 ),
+-- Looked up before anything is locked (decision 35).
+ended AS MATERIALIZED (
+    SELECT lease_id
+      FROM page
+     WHERE worker IS NULL AND partition = ANY(:partitions::smallint[])
+       AND (SELECT true FROM outcomes
+             WHERE outcomes.lane_id = page.lane_id AND outcomes.seq = page.first_seq LIMIT 1)
+),
 over AS MATERIALIZED (
     SELECT lease.lease_id
-      FROM page
+      FROM ended
      CROSS JOIN LATERAL (
                SELECT lease_id
                  FROM leases
-                WHERE leases.lease_id = page.lease_id AND leases.worker IS NULL
+                -- Not IS NULL: on an empty table the index of all free leases looks as good.
+                WHERE leases.lease_id = ended.lease_id AND coalesce(leases.worker, '') = ''
                 LIMIT 1
                   FOR UPDATE SKIP LOCKED
            ) AS lease
-     WHERE page.worker IS NULL AND page.partition = ANY(:partitions::smallint[])
-       AND (SELECT true FROM outcomes
-             WHERE outcomes.lane_id = page.lane_id AND outcomes.seq = page.first_seq LIMIT 1)
+     WHERE (SELECT count(*) FROM ended) >= 0  -- always; after all of those
 ),
 dropped AS (
     DELETE FROM leases WHERE lease_id = ANY(ARRAY(SELECT lease_id FROM over))

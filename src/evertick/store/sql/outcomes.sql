@@ -2,14 +2,25 @@
 
 -- name: record
 -- Ends attempts, each with the retry or the dead letter that follows it; the first writer wins. Index: outcomes_pkey.
--- Plain successes, which are most, are passed with fewer columns.
+-- Plain successes, which are most, are passed with fewer columns; codes and excerpts are left out if none has any.
 --
 -- It does not wait for users: an attempt whose run or job another session has locked is left as it is, with its lease,
 -- and is returned as busy.
 --
 -- Rows of open_runs are looked up one by one, and then changed by their places: a join might read all of the index, if
 -- the plan was made while the table was empty.
-WITH listed AS MATERIALIZED (
+-- Something may follow only an attempt that is there: a fail-over may have lost it, or given its place to another job.
+-- Looked up before anything is locked (decision 35).
+WITH unknown AS MATERIALIZED (
+    SELECT lane_id, seq
+      FROM unnest(:next_lane_ids::bigint[], :next_seqs::bigint[], :next_job_ids::bigint[])
+           AS follow (lane_id, seq, job_id)
+     WHERE (SELECT job_id
+              FROM attempts
+             WHERE attempts.lane_id = follow.lane_id AND attempts.seq = follow.seq
+             LIMIT 1) IS DISTINCT FROM follow.job_id
+),
+listed AS MATERIALIZED (
     SELECT listed.lane_id, listed.seq, run.row_id, run.seq AS run_seq, run.row_id IS DISTINCT FROM guard.row_id AS is_busy
       FROM unnest(:listed_lane_ids::bigint[], :listed_seqs::bigint[], :listed_job_ids::bigint[],
                   :listed_fire_ats::timestamptz[]) AS listed (lane_id, seq, job_id, fire_at)
@@ -28,6 +39,7 @@ WITH listed AS MATERIALIZED (
                 LIMIT 1
                   FOR UPDATE SKIP LOCKED
            ) AS guard ON true
+     WHERE (SELECT count(*) FROM unknown) >= 0  -- always; after that
 ),
 -- What follows an attempt that did not succeed: few rows, in columns of their own. Nothing follows in a job that was
 -- deleted; with the lock a deletion at this moment sees the retry timer, or this statement sees the deletion.
@@ -41,6 +53,7 @@ follow AS MATERIALIZED (
       LEFT JOIN LATERAL (
                SELECT tenant_id, status FROM jobs WHERE jobs.job_id = follow.job_id LIMIT 1 FOR KEY SHARE SKIP LOCKED
            ) AS job ON true
+     WHERE (SELECT count(*) FROM unknown) >= 0  -- always; after that
 ),
 busy AS MATERIALIZED (
     SELECT lane_id, seq FROM listed WHERE is_busy
@@ -49,31 +62,30 @@ busy AS MATERIALIZED (
       FROM follow
      WHERE NOT is_locked AND (SELECT true FROM jobs WHERE jobs.job_id = follow.job_id LIMIT 1)
 ),
--- Something may follow only an attempt that is there: a fail-over may have lost it, or given its place to another job.
-unknown AS MATERIALIZED (
-    SELECT lane_id, seq
-      FROM follow
-     WHERE (SELECT job_id FROM attempts
-             WHERE attempts.lane_id = follow.lane_id AND attempts.seq = follow.seq LIMIT 1) IS DISTINCT FROM follow.job_id
-),
 given AS (
     SELECT lane_id, seq, timestamptz 'epoch' + started_us * interval '1 microsecond' AS started_at,
            timestamptz 'epoch' + finished_us * interval '1 microsecond' AS finished_at,
-           'success'::outcome_result AS result, NULL::integer AS code, true AS is_final, NULL::text AS error,
-           NULL::text AS excerpt
+           'success'::outcome_result AS result, code, true AS is_final, NULL::text AS error,
+           excerpt, NULL::text AS output, held_ms
       FROM unnest(:plain_lane_ids::bigint[], :plain_seqs::bigint[], :plain_started_us::bigint[],
-                  :plain_finished_us::bigint[]) AS plain (lane_id, seq, started_us, finished_us)
+                  :plain_finished_us::bigint[], :plain_codes::integer[], :plain_excerpts::text[],
+                  :plain_held_ms::integer[])
+           AS plain (lane_id, seq, started_us, finished_us, code, excerpt, held_ms)
      UNION ALL
-    SELECT lane_id, seq, started_at, finished_at, result::outcome_result, code, is_final, error, excerpt
+    SELECT lane_id, seq, started_at, finished_at, result::outcome_result, code, is_final, error, excerpt, output,
+           held_ms
       FROM unnest(
                :lane_ids::bigint[], :seqs::bigint[], :started_ats::timestamptz[], :finished_ats::timestamptz[],
-               :results::text[], :codes::integer[], :finals::boolean[], :errors::text[], :excerpts::text[]
-           ) AS told (lane_id, seq, started_at, finished_at, result, code, is_final, error, excerpt)
+               :results::text[], :codes::integer[], :finals::boolean[], :errors::text[], :excerpts::text[],
+               :outputs::text[], :held_ms::integer[]
+           ) AS told (lane_id, seq, started_at, finished_at, result, code, is_final, error, excerpt, output, held_ms)
      WHERE ((lane_id, seq) IN (SELECT lane_id, seq FROM unknown)) IS NOT TRUE
 ),
 recorded AS (
-    INSERT INTO outcomes (lane_id, seq, started_at, finished_at, result, code, is_final, worker, error, excerpt)
-    SELECT lane_id, seq, started_at, finished_at, result, code, is_final, :worker::text, error, excerpt
+    INSERT INTO outcomes (lane_id, seq, started_at, finished_at, result, code, is_final, worker, error, excerpt, output,
+                          held_ms)
+    SELECT lane_id, seq, started_at, finished_at, result, code, is_final, :worker::text, error, excerpt, output,
+           held_ms
       FROM given
      -- IS TRUE and the like keep this a look-up in a hash table: a join might compare each with each.
      WHERE ((lane_id, seq) IN (SELECT lane_id, seq FROM busy)) IS NOT TRUE
@@ -205,7 +217,9 @@ SELECT taken.lease_id, open.lane_id, open.seq, open.job_id, open.fire_at, open.s
        -- Of a job that was purged while this waited for longer than history is kept: there is nothing to retry.
        coalesce(version.retry, '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 0, "max_delay_seconds": 0}')::text
            AS retry,
-       version.handler, open.is_listed
+       version.handler, open.is_listed,
+       (SELECT running_since(running_seqs, running_since, leases.worker, leased_at, open.seq)
+          FROM leases WHERE leases.lease_id = taken.lease_id) AS started_at
   FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[])
        AS taken (lease_id, lane_id, first_seq, last_seq)
   LEFT JOIN LATERAL (

@@ -8,10 +8,10 @@
 -- attempts_pkey, job_versions_pkey, queues_pkey, tenants_pkey.
 SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.spec_version,
        attempt.reason::text AS reason, attempt.attempt, version.retry::text AS retry,
-       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, lease.leased_at
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
  CROSS JOIN LATERAL (
-           SELECT lease.lease_id
+           SELECT lease.leased_at
              FROM leases lease
             WHERE lease.worker = :worker::text AND lease.lane_id = given.lane_id
               AND given.seq BETWEEN lease.first_seq AND lease.last_seq
@@ -85,28 +85,39 @@ SELECT given.lane_id, given.seq
 -- name: extend_all
 -- A heartbeat of a worker that does not say what it holds. A lease of which it may never have heard is kept no longer
 -- than its attempts may take, and a lease time more. Indexes: leases_of_worker, attempts_pkey, job_versions_pkey.
-WITH held AS MATERIALIZED (
-    SELECT lease_id FROM leases WHERE worker = :worker::text ORDER BY lease_id FOR UPDATE
+WITH timeouts AS MATERIALIZED (
+    SELECT lease.lease_id, longest.seconds
+      FROM leases lease
+     CROSS JOIN LATERAL (
+               SELECT max(version.timeout_seconds) AS seconds
+                 FROM attempts attempt
+                CROSS JOIN LATERAL (
+                          SELECT timeout_seconds
+                            FROM job_versions
+                           WHERE job_versions.job_id = attempt.job_id
+                             AND job_versions.spec_version = attempt.spec_version
+                           LIMIT 1
+                      ) AS version
+                WHERE attempt.lane_id = lease.lane_id AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq
+           ) AS longest
+     WHERE lease.worker = :worker::text
+),
+held AS MATERIALIZED (
+    SELECT lease_id
+      FROM leases
+     WHERE worker = :worker::text
+       AND (SELECT count(*) FROM timeouts) >= 0  -- always; after the attempts were looked up (decision 35)
+     ORDER BY lease_id
+       FOR UPDATE
 )
 UPDATE leases lease
    SET expires_at = least(lease.ends_at, greatest(
            least(lease.expires_at, clock_at() + :lease_seconds::float * interval '1 second'),
-           least(clock_at(),
-                 lease.leased_at
-                 + coalesce((SELECT max(version.timeout_seconds)
-                               FROM attempts attempt
-                              CROSS JOIN LATERAL (
-                                        SELECT timeout_seconds
-                                          FROM job_versions
-                                         WHERE job_versions.job_id = attempt.job_id
-                                           AND job_versions.spec_version = attempt.spec_version
-                                         LIMIT 1
-                                    ) AS version
-                              WHERE attempt.lane_id = lease.lane_id
-                                AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq), 0) * interval '1 second')
+           least(clock_at(), lease.leased_at + coalesce(timeouts.seconds, 0) * interval '1 second')
            + :lease_seconds::float * interval '1 second')),
        lease_seconds = :lease_seconds::float
   FROM held
+  LEFT JOIN timeouts ON timeouts.lease_id = held.lease_id
  WHERE lease.lease_id = held.lease_id;
 
 -- name: queue

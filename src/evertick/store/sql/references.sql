@@ -63,6 +63,13 @@ SELECT digest, canonical
  ORDER BY digest
     ON CONFLICT DO NOTHING;
 
+-- name: referred
+-- The ids of a rule and a queue; null for one that is not there, or that the janitor is about to remove.
+-- Indexes: rules_digest_key, queues_tenant_id_name_key.
+SELECT (SELECT rule_id FROM rules WHERE digest = :digest::bytea AND unused_at IS NULL) AS rule_id,
+       (SELECT queue_id FROM queues
+         WHERE tenant_id = :tenant_id::bigint AND name = :queue::text AND unused_at IS NULL) AS queue_id;
+
 -- name: queues_with
 -- How many queues a tenant would have together with these. Index: queues_tenant_id_name_key.
 SELECT count(*)

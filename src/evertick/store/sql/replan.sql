@@ -68,14 +68,21 @@ WITH given AS MATERIALIZED (
                   :new_fire_ats::timestamptz[], :new_due_ats::timestamptz[])
            AS g (job_id, kind, fire_at, rule_id, new_fire_at, new_due_at)
 ),
-locked AS MATERIALIZED (
-    SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.spec_version, given.new_fire_at,
+found AS MATERIALIZED (
+    SELECT timer.tableoid AS table_id, timer.ctid AS row_id, timer.partition, timer.job_id, timer.kind, timer.fire_at,
+           timer.spec_version, given.new_fire_at,
            CASE WHEN timer.due_at = 'infinity' THEN timer.due_at ELSE given.new_due_at END AS new_due_at
       FROM given
       JOIN timers timer
         ON timer.partition = (given.job_id & 255)::smallint AND timer.job_id = given.job_id
        AND timer.kind = given.kind::timer_kind AND timer.fire_at = given.fire_at AND timer.rule_id = given.rule_id
-       FOR UPDATE OF timer SKIP LOCKED
+),
+locked AS MATERIALIZED (
+    SELECT partition, job_id, kind, fire_at, spec_version, new_fire_at, new_due_at
+      FROM found
+     WHERE ((table_id, row_id) IN (SELECT table_id, lock_rows(table_id, array_agg(row_id))
+                                     FROM found
+                                    GROUP BY table_id)) IS TRUE
 ),
 moved AS (
     UPDATE timers timer

@@ -112,6 +112,18 @@ counted AS (
 )
 DELETE FROM replays USING old WHERE replays.ctid = old.ctid;
 
+-- name: prune_smears
+-- Smears that ended before the history, with the notes about their jobs: they cannot be undone any more.
+-- Index: smears_by_age.
+WITH old AS (
+    SELECT smear_id FROM smears
+     WHERE finished_at < :before_at::timestamptz
+     ORDER BY finished_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM smears USING old WHERE smears.smear_id = old.smear_id;
+
 -- name: prune_api_keys
 -- Keys that ended before the history; a tenant's newest stays: a tenant that never had one is given a first.
 -- Indexes: api_keys_ended, api_keys_of_tenant.
@@ -259,7 +271,7 @@ WITH ledgers AS MATERIALIZED (
       JOIN pg_class child ON child.oid = pg_inherits.inhrelid
      WHERE pg_inherits.inhparent = 'attempts'::regclass
 ),
-due AS MATERIALIZED (
+old AS MATERIALIZED (
     SELECT superseded.ctid AS place, superseded.job_id, superseded.spec_version, superseded.idle_at, job.tenant_id,
            job.is_deleted
       FROM superseded_versions superseded
@@ -269,7 +281,11 @@ due AS MATERIALIZED (
      WHERE superseded.check_at <= :now_at::timestamptz
      ORDER BY superseded.check_at
      LIMIT :most::integer
-       FOR UPDATE OF superseded SKIP LOCKED
+),
+due AS MATERIALIZED (
+    SELECT *
+      FROM old
+     WHERE (place IN (SELECT lock_rows('superseded_versions', ARRAY(SELECT place FROM old)))) IS TRUE
 ),
 looked AS MATERIALIZED (
     SELECT due.*, version.version_place, version.bytes,
@@ -386,11 +402,12 @@ SELECT (SELECT count(*) FROM due) AS checked, (SELECT count(*) FROM emptied) AS 
        (SELECT count(*) FROM removed) AS removed;
 
 -- name: sweep_rules
--- A page of rules: those that no version refers to are marked, and removed when they have been marked for an hour. A
+-- A page of rules: those that no version refers to are marked, and removed when they have been marked for an hour; but
+-- for that of plain one-offs, which stays. A
 -- statement that refers to a marked rule removes the mark first, and transactions that did not see the mark end within
 -- the hour: no statement has to lock a rule. Indexes: rules_pkey, job_versions_of_rule.
 WITH page AS MATERIALIZED (
-    SELECT rule_id, unused_at
+    SELECT rule_id, unused_at, digest
       FROM rules
      WHERE rule_id > :after_id::bigint
      ORDER BY rule_id
@@ -398,7 +415,8 @@ WITH page AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     SELECT page.rule_id, page.unused_at,
-           (SELECT true FROM job_versions WHERE job_versions.rule_id = page.rule_id LIMIT 1) IS NOT NULL AS is_used
+           page.digest = one_off_digest()
+           OR (SELECT true FROM job_versions WHERE job_versions.rule_id = page.rule_id LIMIT 1) IS NOT NULL AS is_used
       FROM page
 ),
 marked AS (

@@ -14,7 +14,7 @@ WITH attempted AS MATERIALIZED (
      LIMIT :most::integer
 ),
 waiting AS MATERIALIZED (
-    SELECT fire_at, reason, spec_version
+    SELECT fire_at, reason, spec_version, kind = 'queued' AS is_queued
       FROM timers
      WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind <> 'tick'
        AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
@@ -34,53 +34,45 @@ runs AS (
 SELECT :job_id::bigint AS job_id, fire_at,
        coalesce(attempted.reason, waiting.reason, withdrawn.reason)::text AS reason,
        coalesce(attempted.spec_version, waiting.spec_version, withdrawn.spec_version) AS spec_version,
-       waiting.reason IS NOT NULL AS has_timer,
+       waiting.reason IS NOT NULL AS has_timer, coalesce(waiting.is_queued, false) AS is_queued,
        CASE WHEN lane_is_gated(attempted.lane_id) AND outcome.seq IS NULL THEN
            (SELECT gate_id FROM open_runs
              WHERE open_runs.job_id = :job_id::bigint AND open_runs.fire_at = attempted.fire_at AND NOT is_inside)
        END AS waits_at_gate,
        withdrawn.reason IS NOT NULL AS is_withdrawn,
        attempted.lane_id, attempted.seq, attempted.attempt,
-       CASE WHEN lane_is_gated(attempted.lane_id)
-            THEN EXISTS (SELECT FROM leases own
-                          WHERE own.lane_id = attempted.lane_id AND own.first_seq = attempted.seq
-                            AND own.first_seq = own.last_seq AND own.worker IS NOT NULL)
-            ELSE coalesce(lane.head >= attempted.seq, false)
-                 AND NOT EXISTS (SELECT FROM leases free
-                                  WHERE free.lane_id = attempted.lane_id AND free.first_seq = attempted.seq
-                                    AND free.first_seq = free.last_seq AND free.worker IS NULL)
-       END AS is_leased,
-       outcome.result::text AS result, outcome.started_at, outcome.finished_at,
-       coalesce(outcome.worker,
-                CASE WHEN outcome.seq IS NULL THEN
-                    (SELECT own.worker FROM leases own
-                      WHERE own.lane_id = attempted.lane_id
-                        AND own.first_seq BETWEEN attempted.seq AND attempted.seq AND own.first_seq = own.last_seq)
-                END,
-                CASE WHEN outcome.seq IS NULL THEN
-                    (SELECT lease.worker
-                       FROM leases lease
-                      WHERE lease.lane_id = attempted.lane_id
-                        AND attempted.seq BETWEEN lease.first_seq AND lease.last_seq
-                      ORDER BY lease.last_seq - lease.first_seq
-                      LIMIT 1)
-                END) AS worker,
-       outcome.code, outcome.error
+       leased.is_leased,
+       outcome.result::text AS result, coalesce(outcome.started_at, lease.started_at) AS started_at,
+       outcome.finished_at, coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error,
+       version.name, version.handler, queue.name AS queue, lease.progress
   FROM runs
   LEFT JOIN attempted USING (fire_at)
   LEFT JOIN waiting USING (fire_at)
   LEFT JOIN withdrawn USING (fire_at)
-  LEFT JOIN lanes lane ON lane.lane_id = attempted.lane_id
+  LEFT JOIN LATERAL lease_of_attempt(attempted.lane_id, attempted.seq) AS leased ON true
   LEFT JOIN outcomes outcome ON outcome.lane_id = attempted.lane_id AND outcome.seq = attempted.seq
+  LEFT JOIN LATERAL (
+           SELECT leases.worker, leases.progress ->> attempted.seq::text AS progress,
+                  running_since(running_seqs, running_since, leases.worker, leased_at, attempted.seq) AS started_at
+             FROM leases
+            WHERE outcome.seq IS NULL AND leases.lane_id = attempted.lane_id
+              AND attempted.seq BETWEEN leases.first_seq AND leases.last_seq
+            ORDER BY leases.last_seq - leases.first_seq
+            LIMIT 1
+       ) AS lease ON true
+  LEFT JOIN job_versions version
+    ON version.job_id = :job_id::bigint
+   AND version.spec_version = coalesce(attempted.spec_version, waiting.spec_version, withdrawn.spec_version)
+  LEFT JOIN queues queue ON queue.queue_id = lane_queue(attempted.lane_id)::integer
  ORDER BY fire_at DESC;
 
 -- name: of_tenant
 -- A tenant's attempts, newest first: the place of each, its run by the latest attempt, and whether a walk meets the run
 -- elsewhere, at a later attempt. Those that came after the walk began are no places of it: the run keeps the one it
--- has. Indexes: lanes_of_queue, attempts_pkey, attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey,
--- lanes_pkey.
-WITH newest AS MATERIALIZED (
-    SELECT placed.*
+-- has. A few are read of each lane; `is_cut`: more may follow the last at once. Indexes: lanes_of_queue, attempts_pkey,
+-- attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey, lanes_pkey.
+WITH placed AS MATERIALIZED (
+    SELECT first.*
       FROM queues queue
       JOIN lanes lane ON lane.queue_id = queue.queue_id
      CROSS JOIN LATERAL (
@@ -92,9 +84,19 @@ WITH newest AS MATERIALIZED (
                   AND seq <= :before_seq::bigint
                   AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
                 ORDER BY seq DESC
-                LIMIT :most::integer
-           ) AS placed
+                LIMIT :per_lane::integer
+           ) AS first
      WHERE queue.tenant_id = :tenant_id::bigint
+),
+-- Before the last of a lane that may have more, others may be missing.
+cut AS MATERIALIZED (
+    SELECT max(last.seq) AS seq
+      FROM (SELECT min(seq) AS seq FROM placed GROUP BY lane_id HAVING count(*) >= :per_lane::integer) AS last
+),
+newest AS MATERIALIZED (
+    SELECT placed.*
+      FROM placed
+     WHERE placed.seq >= coalesce((SELECT seq FROM cut), 0)
      ORDER BY placed.seq DESC, placed.lane_id DESC
      LIMIT :most::integer
 )
@@ -103,7 +105,7 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
        (SELECT true FROM timers timer
          WHERE timer.partition = (newest.job_id & 255)::smallint AND timer.job_id = newest.job_id
            AND timer.kind <> 'tick' AND timer.fire_at = newest.fire_at
-         LIMIT 1) IS NOT NULL AS has_timer,
+         LIMIT 1) IS NOT NULL AS has_timer, false AS is_queued,
        CASE WHEN lane_is_gated(latest.lane_id) AND outcome.result IS NULL THEN
            (SELECT gate_id FROM open_runs
              WHERE open_runs.job_id = newest.job_id AND open_runs.fire_at = newest.fire_at AND NOT is_inside
@@ -113,40 +115,20 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
          WHERE withdrawals.job_id = newest.job_id AND withdrawals.fire_at = newest.fire_at
          LIMIT 1) IS NOT NULL AS is_withdrawn,
        latest.lane_id, latest.seq, latest.attempt,
-       CASE WHEN lane_is_gated(latest.lane_id)
-            THEN (SELECT true FROM leases own
-                   WHERE own.lane_id = latest.lane_id AND own.first_seq BETWEEN latest.seq AND latest.seq
-                     AND own.first_seq = own.last_seq AND own.worker IS NOT NULL
-                   LIMIT 1) IS NOT NULL
-            ELSE coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq,
-                          false)
-                 AND (SELECT true FROM leases free
-                       WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
-                         AND free.first_seq = free.last_seq AND free.worker IS NULL
-                       LIMIT 1) IS NULL
-       END AS is_leased,
-       outcome.result::text AS result, outcome.started_at, outcome.finished_at,
-       coalesce(outcome.worker,
-                CASE WHEN outcome.result IS NULL THEN
-                    (SELECT own.worker FROM leases own
-                      WHERE own.lane_id = latest.lane_id AND own.first_seq BETWEEN latest.seq AND latest.seq
-                        AND own.first_seq = own.last_seq)
-                END,
-                CASE WHEN outcome.result IS NULL THEN
-                    (SELECT lease.worker
-                       FROM leases lease
-                      WHERE lease.lane_id = latest.lane_id AND latest.seq BETWEEN lease.first_seq AND lease.last_seq
-                      ORDER BY lease.last_seq - lease.first_seq
-                      LIMIT 1)
-                END) AS worker,
-       outcome.code, outcome.error,
+       leased.is_leased,
+       outcome.result::text AS result, coalesce(outcome.started_at, lease.started_at) AS started_at,
+       outcome.finished_at, coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error,
+       version.name, version.handler,
+       (SELECT queues.name FROM queues WHERE queues.queue_id = lane_queue(latest.lane_id)::integer LIMIT 1) AS queue,
+       lease.progress,
        newest.lane_id AS place_lane, newest.seq AS place_seq,
        latest.seq > newest.seq
            AND (:walk_seq::bigint IS NULL
                 OR (SELECT true FROM attempts later
                      WHERE later.job_id = newest.job_id AND later.fire_at = newest.fire_at
                        AND later.seq > newest.seq AND later.seq <= :walk_seq::bigint
-                     LIMIT 1) IS NOT NULL) AS is_elsewhere
+                     LIMIT 1) IS NOT NULL) AS is_elsewhere,
+       (SELECT seq FROM cut) IS NOT NULL AS is_cut
   FROM newest
  CROSS JOIN LATERAL (
            SELECT lane_id, seq, attempt, reason, spec_version
@@ -161,6 +143,22 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
             WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq
             LIMIT 1
        ) AS outcome ON true
+ CROSS JOIN LATERAL lease_of_attempt(latest.lane_id, latest.seq) AS leased
+  LEFT JOIN LATERAL (
+           SELECT leases.worker, leases.progress ->> latest.seq::text AS progress,
+                  running_since(running_seqs, running_since, leases.worker, leased_at, latest.seq) AS started_at
+             FROM leases
+            WHERE outcome.result IS NULL AND leases.lane_id = latest.lane_id
+              AND latest.seq BETWEEN leases.first_seq AND leases.last_seq
+            ORDER BY leases.last_seq - leases.first_seq
+            LIMIT 1
+       ) AS lease ON true
+  LEFT JOIN LATERAL (
+           SELECT name, handler
+             FROM job_versions
+            WHERE job_versions.job_id = newest.job_id AND job_versions.spec_version = latest.spec_version
+            LIMIT 1
+       ) AS version ON true
  ORDER BY newest.seq DESC, newest.lane_id DESC;
 
 -- name: attempts
@@ -169,7 +167,7 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
 SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
        coalesce(attempt.reason, timer.reason, withdrawal.reason)::text AS reason,
        coalesce(attempt.spec_version, timer.spec_version, withdrawal.spec_version) AS spec_version,
-       timer.job_id IS NOT NULL AS has_timer,
+       timer.job_id IS NOT NULL AS has_timer, coalesce(timer.kind = 'queued', false) AS is_queued,
        CASE WHEN lane_is_gated(attempt.lane_id) AND outcome.seq IS NULL THEN
            (SELECT gate_id FROM open_runs
              WHERE open_runs.job_id = attempt.job_id AND open_runs.fire_at = attempt.fire_at AND NOT is_inside)
@@ -179,8 +177,11 @@ SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
        CASE WHEN lane_is_gated(attempt.lane_id) THEN lease.worker IS NOT NULL
             ELSE coalesce(lane.head >= attempt.seq, false) AND NOT coalesce(lease.is_free, false)
        END AS is_leased,
-       outcome.result::text AS result, outcome.started_at, outcome.finished_at,
-       coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error, attempt.due_at, outcome.excerpt
+       outcome.result::text AS result, coalesce(outcome.started_at, lease.started_at) AS started_at,
+       outcome.finished_at, coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error,
+       version.name, version.handler, queue.name AS queue, lease.progress, attempt.due_at,
+       excerpt_of(outcome.excerpt, outcome.output) AS excerpt, outcome.output,
+       coalesce(outcome.started_at - outcome.held_ms * interval '1 millisecond', lease.leased_at) AS leased_at
   FROM (VALUES (true)) AS always
   LEFT JOIN attempts attempt
     ON attempt.job_id = :job_id::bigint AND attempt.fire_at = :fire_at::timestamptz AND attempt.seq >= :from_seq::bigint
@@ -192,19 +193,32 @@ SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
   LEFT JOIN lanes lane ON lane.lane_id = attempt.lane_id
   LEFT JOIN outcomes outcome ON outcome.lane_id = attempt.lane_id AND outcome.seq = attempt.seq
   LEFT JOIN LATERAL (
-           SELECT leases.worker, leases.worker IS NULL AS is_free
+           SELECT leases.worker, leases.worker IS NULL AS is_free, leases.progress ->> attempt.seq::text AS progress,
+                  CASE WHEN leases.worker IS NOT NULL THEN leases.leased_at END AS leased_at,
+                  running_since(running_seqs, running_since, leases.worker, leased_at, attempt.seq) AS started_at
              FROM leases
             WHERE outcome.seq IS NULL AND leases.lane_id = attempt.lane_id
               AND attempt.seq BETWEEN leases.first_seq AND leases.last_seq
             ORDER BY leases.last_seq - leases.first_seq
             LIMIT 1
        ) AS lease ON true
+  LEFT JOIN job_versions version
+    ON version.job_id = :job_id::bigint
+   AND version.spec_version = coalesce(attempt.spec_version, timer.spec_version, withdrawal.spec_version)
+  LEFT JOIN queues queue ON queue.queue_id = lane_queue(attempt.lane_id)::integer
  WHERE coalesce(attempt.reason, timer.reason, withdrawal.reason) IS NOT NULL
  ORDER BY attempt.seq;
 
 -- name: gaps
--- A job's gaps, newest first; one that reaches into the stretch belongs to it. Index: gaps_pkey.
-SELECT job_id, first_at, last_at, ticks, spec_version, reason::text AS reason
+-- A job's gaps, newest first; one that reaches into the stretch belongs to it. Of an overlap, also the fire time of the
+-- run that was open. Indexes: gaps_pkey, attempts_of_run.
+SELECT job_id, first_at, last_at, ticks, spec_version, reason::text AS reason,
+       CASE WHEN blocked_by IS NOT NULL THEN
+           (SELECT attempts.fire_at FROM attempts
+             WHERE attempts.job_id = gaps.job_id AND attempts.seq = gaps.blocked_by
+             ORDER BY attempts.fire_at DESC  -- it is one of the latest before the gap
+             LIMIT 1)
+       END AS behind_at
   FROM gaps
  WHERE job_id = :job_id::bigint AND last_at >= :from_at::timestamptz AND first_at < :before_at::timestamptz
  ORDER BY first_at DESC, reason
@@ -269,7 +283,8 @@ INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_
 SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id,
        -- A replay has none if the job has none any more.
        CASE WHEN version.gate_limit IS NOT NULL THEN coalesce(:gate_id::bigint, version.gate_id) END, queue.queue_id,
-       job.spec_version, :kind::text::timer_kind, :kind::text::run_reason,
+       job.spec_version,
+       CASE WHEN :is_queued::boolean THEN 'queued' ELSE :kind::text END::timer_kind, :kind::text::run_reason,
        (job.job_id & 255)::smallint,
        CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
   FROM jobs job
@@ -279,6 +294,53 @@ SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id,
  CROSS JOIN clock
  WHERE job.job_id = :job_id::bigint
 RETURNING fire_at;
+
+-- name: going_on
+-- Those of some runs that are not over: a timer waits for them, or their latest attempt is open. Asked again and again by
+-- whoever waits for their ends. Indexes: timers_pkey, attempts_of_run, outcomes_pkey.
+SELECT given.job_id, given.fire_at
+  FROM unnest(:job_ids::bigint[], :fire_ats::timestamptz[], :from_seqs::bigint[]) AS given (job_id, fire_at, from_seq)
+ WHERE (SELECT true
+          FROM timers
+         WHERE timers.partition = (given.job_id & 255)::smallint AND timers.job_id = given.job_id
+           AND timers.fire_at = given.fire_at
+         LIMIT 1)
+    OR (SELECT (SELECT true
+                  FROM outcomes
+                 WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq
+                 LIMIT 1) IS NULL
+          FROM (SELECT lane_id, seq
+                  FROM attempts
+                 WHERE attempts.job_id = given.job_id AND attempts.fire_at = given.fire_at
+                   AND attempts.seq >= given.from_seq
+                 ORDER BY attempts.seq DESC
+                 LIMIT 1) AS latest);
+
+-- name: unfinished
+-- Runs of a job that are open or wait, the oldest first: those with a row, those with a timer, and the one that the
+-- tick's timer speaks for. The first attempt of a one-off has neither. Indexes: open_runs_pkey, timers_pkey,
+-- attempts_pkey, outcomes_pkey, attempts_of_run.
+SELECT fire_at, bool_or(is_queued) AS is_queued
+  FROM (SELECT fire_at, false AS is_queued FROM open_runs WHERE job_id = :job_id::bigint
+         UNION ALL
+        SELECT fire_at, kind = 'queued' FROM timers
+         WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind <> 'tick'
+         UNION ALL
+        SELECT latest.fire_at, false
+          FROM (SELECT lane_id, seq, fire_at FROM attempts
+                 WHERE job_id = :job_id::bigint ORDER BY fire_at DESC LIMIT 1) AS latest
+         WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq)
+         UNION ALL
+        SELECT attempts.fire_at, false
+          FROM timers tick
+          JOIN attempts ON attempts.lane_id = tick.last_lane AND attempts.seq = tick.last_seq
+         WHERE tick.partition = (:job_id::bigint & 255)::smallint AND tick.job_id = :job_id::bigint
+           AND tick.kind = 'tick'
+           AND NOT EXISTS (SELECT FROM outcomes
+                            WHERE outcomes.lane_id = tick.last_lane AND outcomes.seq = tick.last_seq)) AS unfinished
+ GROUP BY fire_at
+ ORDER BY fire_at
+ LIMIT :most::integer;
 
 -- name: lock_job
 -- The first lock of a cancellation: an edit of the job, which may give it a timer, waits. Index: jobs_pkey.
@@ -304,8 +366,9 @@ WITH run AS MATERIALIZED (
        FOR UPDATE
 ),
 cancelled AS (
-    INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
-    SELECT :lane_id::bigint, :seq::bigint, clock_at(), 'cancelled', true, :error::text
+    INSERT INTO outcomes (lane_id, seq, started_at, finished_at, result, is_final, worker, error)
+    SELECT :lane_id::bigint, :seq::bigint, :started_at::timestamptz, clock_at(), 'cancelled', true, :worker::text,
+           :error::text
      WHERE (SELECT count(*) FROM run) >= 0  -- after the lock
         ON CONFLICT DO NOTHING
  RETURNING seq
@@ -337,7 +400,8 @@ withdrawn AS (
 SELECT EXISTS (SELECT FROM dropped);
 
 -- name: dead_letters_page
--- A tenant's dead letters or a job's, newest first, with the last attempt's error. Indexes: dead_letters_of_tenant,
+-- A tenant's dead letters or a job's, newest first, with the last attempt's error; and which of them are wanted. The
+-- number of letters that it looks at is limited, not the number that it finds. Indexes: dead_letters_of_tenant,
 -- dead_letters_of_job, jobs_pkey, outcomes_pkey.
 WITH letter AS MATERIALIZED (
     -- Two searches, of which one is empty: one plan cannot serve both from an index.
@@ -360,14 +424,50 @@ WITH letter AS MATERIALIZED (
       LIMIT :most::integer)
 )
 SELECT letter.job_id, letter.fire_at, job.name, letter.died_at, letter.attempt, letter.reason, letter.spec_version,
-       outcome.code, outcome.error
+       outcome.code, outcome.error,
+       (:queue::text IS NULL OR job.queue = :queue::text)
+           AND (:label::text IS NULL OR job.labels @> jsonb_build_object(
+                    split_part(:label::text, ':', 1), substr(:label::text, strpos(:label::text, ':') + 1)))
+           AND (:error::text IS NULL OR coalesce(strpos(lower(outcome.error), lower(:error::text)) > 0, false))
+           AS is_wanted
   FROM letter
- CROSS JOIN LATERAL (SELECT name FROM jobs WHERE jobs.job_id = letter.job_id LIMIT 1) AS job
+ CROSS JOIN LATERAL (SELECT name, queue, labels FROM jobs WHERE jobs.job_id = letter.job_id LIMIT 1) AS job
   LEFT JOIN LATERAL (
            SELECT code, error FROM outcomes
             WHERE outcomes.lane_id = letter.lane_id AND outcomes.seq = letter.seq LIMIT 1
        ) AS outcome ON true
  ORDER BY letter.died_at DESC, letter.job_id DESC, letter.fire_at DESC;
+
+-- name: letter_groups
+-- The newest dead letters of a tenant by job and the last line of their error: the largest groups first. Indexes:
+-- dead_letters_of_tenant, jobs_pkey, outcomes_pkey.
+WITH letter AS MATERIALIZED (
+    SELECT job_id, fire_at, died_at, lane_id, seq
+      FROM dead_letters
+     WHERE tenant_id = :tenant_id::bigint
+     ORDER BY died_at DESC
+     LIMIT :looked_at::integer
+),
+told AS MATERIALIZED (
+    SELECT letter.job_id, letter.fire_at, letter.died_at,
+           coalesce(left(substring(rtrim(outcome.error, E' \n') FROM '[^\n]*$'), 200), '') AS error
+      FROM letter
+      LEFT JOIN LATERAL (
+               SELECT error FROM outcomes
+                WHERE outcomes.lane_id = letter.lane_id AND outcomes.seq = letter.seq LIMIT 1
+           ) AS outcome ON true
+),
+grouped AS MATERIALIZED (
+    SELECT job_id, error, count(*) AS letters, min(died_at) AS first_died_at, max(died_at) AS last_died_at
+      FROM told
+     GROUP BY job_id, error
+     ORDER BY count(*) DESC, max(died_at) DESC, job_id, error
+     LIMIT :most::integer
+)
+SELECT grouped.job_id, job.name, grouped.error, grouped.letters, grouped.first_died_at, grouped.last_died_at
+  FROM grouped
+ CROSS JOIN LATERAL (SELECT name FROM jobs WHERE jobs.job_id = grouped.job_id LIMIT 1) AS job
+ ORDER BY grouped.letters DESC, grouped.last_died_at DESC, grouped.job_id, grouped.error;
 
 -- name: take_dead_letter
 -- Removes a dead letter and tells which version its run had. Index: dead_letters_pkey.

@@ -181,24 +181,31 @@ SELECT count(*) AS timers
 
 -- name: recent
 -- What was fired in the last seconds, up to a limit per lane: how late, and what became of it. A tenant of null is all.
--- Indexes: lanes_of_queue, attempts_pkey, outcomes_pkey.
+-- Indexes: lanes_of_queue, ready_batches_pkey, attempts_pkey, outcomes_pkey.
 WITH clock AS MATERIALIZED (
-    SELECT microseconds(clock_at()) AS now_us
+    SELECT microseconds(clock_at()) - (:seconds::float * 1000000)::bigint AS since_us
+),
+active AS MATERIALIZED (
+    SELECT lane.lane_id
+      FROM queues queue
+      JOIN lanes lane ON lane.queue_id = queue.queue_id
+     WHERE (:tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint)
+       -- What was fired into a lane is at or below its head, or ready: others need not be searched.
+       AND (lane.head > (SELECT since_us FROM clock)
+            OR (SELECT true FROM ready_batches
+                 WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head LIMIT 1)
+            OR lane_is_gated(lane.lane_id))
 ),
 fired AS MATERIALIZED (
     SELECT recent.lane_id, recent.seq, greatest(recent.seq - microseconds(recent.due_at), 0) / 1000.0::float AS lag_ms
-      FROM clock
-     CROSS JOIN queues queue
-      JOIN lanes lane ON lane.queue_id = queue.queue_id
+      FROM active
      CROSS JOIN LATERAL (
                SELECT attempts.lane_id, seq, due_at
                  FROM attempts
-                WHERE attempts.lane_id = lane.lane_id
-                  AND seq > clock.now_us - (:seconds::float * 1000000)::bigint
+                WHERE attempts.lane_id = active.lane_id AND seq > (SELECT since_us FROM clock)
                 ORDER BY seq DESC
                 LIMIT :most::integer
            ) AS recent
-     WHERE :tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint
 ),
 ended AS MATERIALIZED (
     SELECT outcome.result
@@ -240,3 +247,38 @@ SELECT earliest.due_at, clock.now_at
        ) AS earliest
  ORDER BY earliest.due_at
  LIMIT 1;
+
+-- name: upcoming
+-- A tenant's timers that are due next. By lane, because those of other tenants are not passed.
+-- Indexes: queues_tenant_id_name_key, lanes_of_queue, timers_of_tenant, jobs_pkey.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+),
+mine AS MATERIALIZED (
+    SELECT queue_id, tenant_id, name FROM queues WHERE tenant_id = :tenant_id::bigint
+),
+first AS MATERIALIZED (
+    SELECT coming.job_id, coming.fire_at, coming.due_at, coming.kind, mine.name AS queue
+      FROM clock
+     CROSS JOIN mine
+     CROSS JOIN LATERAL (
+               SELECT partition, priority FROM lanes WHERE lanes.queue_id = mine.queue_id OFFSET 0
+           ) AS lane
+     CROSS JOIN LATERAL (
+               SELECT job_id, fire_at, due_at, kind
+                 FROM timers
+                WHERE timers.partition = lane.partition
+                  AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                      >= (mine.tenant_id, lane.priority, mine.queue_id, clock.now_at)
+                  AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                      < (mine.tenant_id, lane.priority, mine.queue_id, 'infinity'::timestamptz)
+                ORDER BY timers.tenant_id, timers.priority, timers.queue_id, timers.due_at
+                LIMIT :most::integer
+           ) AS coming
+     ORDER BY coming.due_at
+     LIMIT :most::integer
+)
+SELECT first.job_id, job.name, first.queue, first.fire_at, first.due_at, first.kind::text AS kind
+  FROM first
+  JOIN jobs job ON job.job_id = first.job_id
+ ORDER BY first.due_at, first.job_id;

@@ -161,9 +161,10 @@ SELECT min(earliest.due_at) AS due_at
 -- replays and retries of different runs, which run whatever is open.
 --
 -- It does not wait for users. All existing rows that it changes are locked before anything is written, in the order
--- fence, timers, open_runs, retries, and rows that another session has locked are passed over: their timer is left as
--- it was and called busy. What is left to wait for is the key of a row that another session is inserting: an outcome
--- that is being recorded. The session's lock_timeout bounds that.
+-- fence, timers, open_runs, retries, and rows that another session has locked are passed over, as are those that were
+-- changed since this statement began: their timer is left as it was and called busy. What is left to wait for is the
+-- key of a row that another session is inserting: an outcome that is being recorded. The session's lock_timeout bounds
+-- that. It locks in `lock_rows` only, so that it may choose among partitions at any time (decision 35).
 --
 -- Timers that fire alike share a plan, which stands once: its jobs are a stretch of `job_ids`, its gaps one of the
 -- gaps' columns.
@@ -186,24 +187,28 @@ planned AS MATERIALIZED (
       FROM plans
      CROSS JOIN LATERAL unnest((:job_ids::bigint[])[plans.first:plans.last]) WITH ORDINALITY AS timer (job_id, place)
 ),
--- A takeover waits for this lock, so two holders can never both write. One that is under way is not waited for.
-fence AS (
-    SELECT held.partition, held.epoch
+own AS MATERIALIZED (
+    SELECT held.ctid AS row_id, held.partition, held.epoch
       FROM unnest(:held::smallint[], :epochs::integer[]) AS mine (partition, epoch)
       JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
      WHERE held.holder = :node::text AND EXISTS (SELECT FROM confirmed_server)
-       FOR SHARE OF held SKIP LOCKED
+),
+-- A takeover waits for this lock, so two holders can never both write. One that is under way is not waited for.
+fence AS MATERIALIZED (
+    SELECT partition, epoch
+      FROM own
+     WHERE (row_id IN (SELECT lock_rows('partitions', ARRAY(SELECT row_id FROM own), 'SHARE'))) IS TRUE
 ),
 -- The hybrid logical clock: database time, yet always past what this holder wrote before.
 clock AS MATERIALIZED (
     SELECT now_at, greatest(:last_seq::bigint, microseconds(now_at)) AS seq FROM clock_at() AS now_at
 ),
--- Passing over rows that another session has locked keeps firing from ever waiting for a user, and from deadlocks.
-locked AS (
-    SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-           timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
-           timer.gate_id, coalesce(timer.reason, planned.reason) AS reason,
-           planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most,
+found AS MATERIALIZED (
+    SELECT timer.tableoid AS table_id, timer.ctid AS row_id, timer.partition, timer.job_id, timer.kind, timer.fire_at,
+           timer.due_at, timer.tenant_id, timer.rule_id, timer.queue_id, timer.spec_version, timer.attempt,
+           timer.priority, timer.last_lane, timer.last_seq, timer.gate_id,
+           coalesce(timer.reason, planned.reason) AS reason, planned.run_at, planned.next_fire_at,
+           planned.next_due_at, planned.policy, planned.most,
            planned.wait_seconds, planned.number, planned.first_gap, planned.last_gap,
            timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id AS is_as_planned, fence.epoch
       FROM planned
@@ -211,20 +216,24 @@ locked AS (
       JOIN timers timer
         ON timer.partition = planned.partition AND timer.job_id = planned.job_id
        AND timer.kind = planned.kind AND timer.fire_at = planned.fire_at
-       FOR UPDATE OF timer SKIP LOCKED
 ),
 -- Paused since: due at infinity. Edited: by another rule. Not part of the join above, which might then use another
--- index. An attempt without an outcome is open. One that is gone is not: a day of history is dropped when all in it is
--- over.
+-- index. Passing over rows that another session has locked keeps firing from ever waiting for a user, and from
+-- deadlocks.
+locked AS MATERIALIZED (
+    SELECT table_id, lock_rows(table_id, array_agg(row_id)) AS row_id FROM found WHERE is_as_planned GROUP BY table_id
+),
+-- An attempt without an outcome is open. One that is gone is not: a day of history is dropped when all in it is over.
 unchanged AS MATERIALIZED (
-    SELECT locked.*,
-           locked.last_seq IS NOT NULL
+    SELECT found.*,
+           found.last_seq IS NOT NULL
            AND NOT EXISTS (SELECT FROM outcomes
-                            WHERE outcomes.lane_id = locked.last_lane AND outcomes.seq = locked.last_seq)
+                            WHERE outcomes.lane_id = found.last_lane AND outcomes.seq = found.last_seq)
            AND EXISTS (SELECT FROM attempts
-                        WHERE attempts.lane_id = locked.last_lane AND attempts.seq = locked.last_seq) AS is_last_open
-      FROM locked
-     WHERE is_as_planned
+                        WHERE attempts.lane_id = found.last_lane AND attempts.seq = found.last_seq) AS is_last_open
+      FROM found
+     -- IS TRUE keeps this a look-up in a hash table: a join might compare each with each.
+     WHERE ((table_id, row_id) IN (SELECT table_id, row_id FROM locked)) IS TRUE
 ),
 -- The few that change more than their timer: a retry its run, and under REPLACE a tick all unfinished runs of its job.
 touching AS MATERIALIZED (
@@ -233,58 +242,51 @@ touching AS MATERIALIZED (
      WHERE (SELECT bool_or(kind = 'retry' OR policy = 'REPLACE') FROM plans)  -- once, so that mostly none is looked at
        AND (kind = 'retry' OR kind = 'tick' AND policy = 'REPLACE' AND run_at IS NOT NULL)
 ),
--- The lock of a listed run's row guards the outcome of its attempt: the statement that ends or cancels it locks that
--- row first.
-held_runs AS MATERIALIZED (
-    SELECT touching.job_id, run.fire_at, run.lane_id, run.seq
+seen_runs AS MATERIALIZED (
+    SELECT touching.job_id, run.row_id, run.fire_at, run.lane_id, run.seq
       FROM touching
      CROSS JOIN LATERAL (
-               SELECT fire_at, lane_id, seq
+               SELECT ctid AS row_id, fire_at, lane_id, seq
                  FROM open_runs
                 WHERE open_runs.job_id = touching.job_id
                   AND (touching.kind = 'tick' OR open_runs.fire_at = touching.fire_at)
-                  FOR UPDATE SKIP LOCKED
+               OFFSET 0
            ) AS run
 ),
-held_timers AS MATERIALIZED (
-    SELECT touching.partition, touching.job_id, timer.kind, timer.fire_at
+-- The lock of a listed run's row guards the outcome of its attempt: the statement that ends or cancels it locks that
+-- row first.
+held_runs AS MATERIALIZED (
+    SELECT job_id, fire_at, lane_id, seq
+      FROM seen_runs
+     WHERE (row_id IN (SELECT lock_rows('open_runs', ARRAY(SELECT row_id FROM seen_runs)))) IS TRUE
+),
+seen_timers AS MATERIALIZED (
+    SELECT touching.partition, touching.job_id, timer.table_id, timer.row_id, timer.kind, timer.fire_at
       FROM touching
      CROSS JOIN LATERAL (
-               SELECT kind, fire_at
+               SELECT tableoid AS table_id, ctid AS row_id, kind, fire_at
                  FROM timers
                 WHERE timers.partition = touching.partition AND timers.job_id = touching.job_id
                   AND timers.kind IN ('retry', 'queued')
-                  FOR UPDATE SKIP LOCKED
+               OFFSET 0
            ) AS timer
      WHERE touching.kind = 'tick'
        AND (SELECT count(*) FROM held_runs) >= 0  -- after those
 ),
+held_timers AS MATERIALIZED (
+    SELECT partition, job_id, kind, fire_at
+      FROM seen_timers
+     WHERE ((table_id, row_id) IN (SELECT table_id, lock_rows(table_id, array_agg(row_id))
+                                     FROM seen_timers
+                                    GROUP BY table_id)) IS TRUE
+),
 -- Jobs of which another session has a run or its timer: all that can be seen, but for what could be locked.
 busy AS MATERIALIZED (
     SELECT job_id
-      FROM (SELECT touching.job_id, run.fire_at
-              FROM touching
-             CROSS JOIN LATERAL (
-                       SELECT fire_at
-                         FROM open_runs
-                        WHERE open_runs.job_id = touching.job_id
-                          AND (touching.kind = 'tick' OR open_runs.fire_at = touching.fire_at)
-                       OFFSET 0
-                   ) AS run
-            EXCEPT
-            SELECT job_id, fire_at FROM held_runs) AS others_run
+      FROM (SELECT job_id, fire_at FROM seen_runs EXCEPT SELECT job_id, fire_at FROM held_runs) AS others_run
      UNION
     SELECT job_id
-      FROM (SELECT touching.job_id, timer.kind, timer.fire_at
-              FROM touching
-             CROSS JOIN LATERAL (
-                       SELECT kind, fire_at
-                         FROM timers
-                        WHERE timers.partition = touching.partition AND timers.job_id = touching.job_id
-                          AND timers.kind IN ('retry', 'queued')
-                       OFFSET 0
-                   ) AS timer
-             WHERE touching.kind = 'tick'
+      FROM (SELECT job_id, kind, fire_at FROM seen_timers
             EXCEPT
             SELECT job_id, kind, fire_at FROM held_timers) AS others_timer
 ),
@@ -335,9 +337,10 @@ judged AS MATERIALIZED (
                WHEN due_at > now_at THEN 'early'
                WHEN run_at IS NULL THEN 'pass'
                WHEN (kind = 'retry' OR policy = 'REPLACE') AND job_id IN (SELECT job_id FROM busy) THEN 'busy'
-               -- It ran while the clock was ahead. Subqueries, so that the bounds are read once.
-               WHEN kind = 'tick' AND run_at >= (SELECT ran_from_at FROM clock_marks)
-                    AND run_at <= (SELECT ran_until_at FROM clock_marks)
+               -- It ran while the clock was ahead. Subqueries, so that the bounds are read once. They are null unless
+               -- that ever was: then nothing is looked up, by IS TRUE.
+               WHEN kind = 'tick' AND (run_at BETWEEN (SELECT ran_from_at FROM clock_marks)
+                                                  AND (SELECT ran_until_at FROM clock_marks)) IS TRUE
                     AND (EXISTS (SELECT FROM attempts
                                   WHERE attempts.job_id = standing.job_id AND attempts.fire_at = standing.run_at
                                     AND attempts.seq >= microseconds(standing.run_at))
@@ -419,8 +422,12 @@ replacing AS MATERIALIZED (
     SELECT * FROM done WHERE verdict = 'run' AND policy = 'REPLACE' AND kind = 'tick'
 ),
 cancelled AS (
-    INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
-    SELECT lane_id, seq, now_at, 'cancelled', true, 'replaced by the next tick'
+    INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, worker, error)
+    SELECT lane_id, seq, now_at, 'cancelled', true,
+           (SELECT worker FROM leases
+             WHERE worker IS NOT NULL AND lane_queue(leases.lane_id) = lane_queue(open.lane_id)
+               AND leases.lane_id = open.lane_id AND open.seq BETWEEN first_seq AND last_seq
+             ORDER BY last_seq - first_seq LIMIT 1), 'replaced by the next tick'
       FROM (SELECT held_runs.lane_id, held_runs.seq, replacing.now_at
               FROM replacing
               JOIN held_runs ON held_runs.job_id = replacing.job_id AND held_runs.fire_at <> replacing.run_at
@@ -460,23 +467,20 @@ noted AS (
     SELECT job_id, fire_at, now_at, spec_version, reason FROM removed WHERE is_withdrawn
         ON CONFLICT DO NOTHING
 ),
-skipped AS (
-    SELECT done.job_id, done.run_at, done.spec_version, done.last_seq, latest.first_at AS joins
+seen_gaps AS MATERIALIZED (
+    SELECT done.job_id, done.run_at, done.spec_version, done.last_seq, latest.first_at, latest.row_id
       FROM done
       -- Ticks that one attempt keeps out, with nothing else in between, are one gap. Gaps that the plan itself brings
       -- are in between. A run that waited its turn may be: it waits yet, was withdrawn, or has an attempt, which is
-      -- never before its fire time. A gap that another session has locked is not joined.
+      -- never before its fire time.
       LEFT JOIN LATERAL (
-               SELECT gap.first_at, gap.last_at
-                 FROM (SELECT first_at, reason
+               SELECT row_id, first_at, last_at
+                 FROM (SELECT ctid AS row_id, first_at, last_at, reason, blocked_by
                          FROM gaps
                         WHERE gaps.job_id = done.job_id
                         ORDER BY first_at DESC
                         LIMIT 1) AS newest
-                 JOIN gaps gap
-                   ON gap.job_id = done.job_id AND gap.first_at = newest.first_at AND gap.reason = newest.reason
-                WHERE gap.reason = 'overlap' AND gap.blocked_by IS NOT DISTINCT FROM done.last_seq
-                  FOR UPDATE OF gap SKIP LOCKED
+                WHERE reason = 'overlap' AND blocked_by IS NOT DISTINCT FROM done.last_seq
            ) AS latest
         ON done.first_gap IS NULL
        AND NOT EXISTS (SELECT FROM timers
@@ -490,6 +494,13 @@ skipped AS (
                           AND attempts.fire_at < done.run_at AND attempts.seq > microseconds(latest.last_at)
                           AND attempts.reason NOT IN ('manual', 'replay'))
      WHERE done.verdict = 'skip'
+),
+-- A gap that another session has locked is not joined.
+skipped AS (
+    SELECT job_id, run_at, spec_version, last_seq,
+           CASE WHEN row_id IN (SELECT lock_rows('gaps', ARRAY(SELECT row_id FROM seen_gaps WHERE row_id IS NOT NULL)))
+                THEN first_at END AS joins
+      FROM seen_gaps
 ),
 widened AS (
     INSERT INTO gaps (job_id, first_at, last_at, ticks, blocked_by, spec_version, reason)
@@ -545,6 +556,29 @@ SELECT run.job_id, run.fire_at, asked.trace_parent
        ) AS asked
  WHERE asked.trace_parent IS NOT NULL;
 
+-- name: trace_authors
+-- The trace contexts of the requests that wrote the versions which timers are about to fire. Only asked while the process
+-- traces. Indexes: timers_pkey, job_versions_pkey.
+SELECT given.job_id, version.trace_parent
+  FROM unnest(:job_ids::bigint[], :kinds::text[]::timer_kind[], :fire_ats::timestamptz[])
+       AS given (job_id, kind, fire_at)
+ CROSS JOIN LATERAL (
+           SELECT spec_version
+             FROM timers
+            WHERE timers.partition = (given.job_id & 255)::smallint AND timers.job_id = given.job_id
+              AND timers.kind = given.kind
+              -- A job has one timer for its ticks, which may stand at an earlier one.
+              AND (given.kind = 'tick' OR timers.fire_at = given.fire_at)
+            LIMIT 1
+       ) AS timer
+ CROSS JOIN LATERAL (
+           SELECT trace_parent
+             FROM job_versions
+            WHERE job_versions.job_id = given.job_id AND job_versions.spec_version = timer.spec_version
+            LIMIT 1
+       ) AS version
+ WHERE version.trace_parent IS NOT NULL;
+
 -- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has
 -- them locked, or had. Indexes: timers_pkey, partitions_pkey.
@@ -573,28 +607,39 @@ SELECT planned.number
 WITH broken AS MATERIALIZED (
     SELECT job_id, rule_id FROM unnest(:job_ids::bigint[], :rule_ids::bigint[]) AS b (job_id, rule_id)
 ),
--- The job first, then its timer, as in every change of a job.
-held_jobs AS MATERIALIZED (
-    SELECT broken.job_id, broken.rule_id, job.status
+seen_jobs AS MATERIALIZED (
+    SELECT broken.job_id, broken.rule_id, job.row_id, job.status
       FROM broken
      CROSS JOIN LATERAL (
-               SELECT status FROM jobs WHERE jobs.job_id = broken.job_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+               SELECT ctid AS row_id, status FROM jobs WHERE jobs.job_id = broken.job_id LIMIT 1
            ) AS job
 ),
-held_timers AS MATERIALIZED (
-    SELECT held_jobs.job_id,
+-- The job first, then its timer, as in every change of a job. As in `fire`, what was changed just now counts as locked.
+held_jobs AS MATERIALIZED (
+    SELECT job_id, rule_id, status
+      FROM seen_jobs
+     WHERE (row_id IN (SELECT lock_rows('jobs', ARRAY(SELECT row_id FROM seen_jobs), 'NO KEY UPDATE'))) IS TRUE
+),
+seen_timers AS MATERIALIZED (
+    SELECT held_jobs.job_id, timer.table_id, timer.row_id,
            held_jobs.status = 'active' AND timer.rule_id = held_jobs.rule_id
            AND NOT (:is_missing::boolean AND EXISTS (SELECT FROM rules WHERE rules.rule_id = held_jobs.rule_id))
                AS is_broken
       FROM held_jobs
      CROSS JOIN LATERAL (
-               SELECT rule_id
+               SELECT tableoid AS table_id, ctid AS row_id, rule_id
                  FROM timers
                 WHERE timers.partition = (held_jobs.job_id & 255)::smallint AND timers.job_id = held_jobs.job_id
                   AND timers.kind = 'tick'
                 LIMIT 1
-                  FOR UPDATE SKIP LOCKED
            ) AS timer
+),
+held_timers AS MATERIALIZED (
+    SELECT job_id, is_broken
+      FROM seen_timers
+     WHERE ((table_id, row_id) IN (SELECT table_id, lock_rows(table_id, array_agg(row_id))
+                                     FROM seen_timers
+                                    GROUP BY table_id)) IS TRUE
 ),
 paused AS (
     UPDATE jobs

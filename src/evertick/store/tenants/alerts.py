@@ -282,11 +282,19 @@ async def tell(connection: Connection, alert: UntoldAlert, notice_at: datetime) 
     )
 
 
-async def page(
-    connection: Connection, tenant_id: int, *, is_open: bool | None, before: int, most: int
+async def page(  # noqa: PLR0913 - two filters and a position
+    connection: Connection,
+    tenant_id: int,
+    *,
+    is_open: bool | None,
+    condition: Condition | None = None,
+    before: int,
+    most: int,
 ) -> list[ListedAlert]:
     """A tenant's alerts, newest first."""
-    return await _PAGE.all(connection, tenant_id=tenant_id, is_open=is_open, before=before, most=most)
+    return await _PAGE.all(
+        connection, tenant_id=tenant_id, is_open=is_open, condition=condition, before=before, most=most
+    )
 
 
 async def target(connection: Connection, tenant_id: int) -> TargetRow | None:
@@ -298,9 +306,10 @@ async def put_target(connection: Connection, tenant_id: int, job_id: int, condit
     await _SQL["put_target"].execute(connection, tenant_id=tenant_id, job_id=job_id, conditions=conditions)
 
 
-async def remove_target(connection: Connection, tenant_id: int) -> None:
-    """Remove a tenant's target, and close what is open about the tenant itself."""
-    await _SQL["remove_target"].execute(connection, tenant_id=tenant_id, reason=str(CloseReason.RULE_REMOVED))
+async def remove_target(connection: Session, tenant_id: int) -> None:
+    """In a transaction: remove a tenant's target, and close what is open about the tenant itself."""
+    await _SQL["remove_target"].execute(connection, tenant_id=tenant_id)
+    await _SQL["close_of_tenant"].execute(connection, tenant_id=tenant_id, reason=str(CloseReason.RULE_REMOVED))
 
 
 async def count(connection: Connection) -> AlertCounts:

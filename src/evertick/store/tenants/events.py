@@ -120,7 +120,8 @@ class Range(NamedTuple):
 
 
 _SQL = statements.load("events")
-_LOCK_POSITIONS = _SQL["lock_positions"].values(int)
+_LAST_DRAWN = _SQL["last_drawn"].values(int)
+_LOCK_POSITIONS = _SQL["lock_positions"].values(bool)
 _HAS_NEW = _SQL["has_new"].values(bool)
 _GIVE_POSITIONS = _SQL["give_positions"].values(int)
 _MISSING_DAYS = _SQL["missing_days"].values(date)
@@ -144,9 +145,10 @@ async def give_positions(pool: Pool, most: int) -> int:
     for day in await _MISSING_DAYS.all(pool):
         await _add_day(pool, day)
     async with pool.acquire() as connection, connection.transaction():
+        drawn = await _LAST_DRAWN.one(connection)  # first of all: see `give_positions`
         if await _LOCK_POSITIONS.one_or_none(connection) is None:
             return 0
-        return await _GIVE_POSITIONS.one(connection, most=most)
+        return await _GIVE_POSITIONS.one(connection, most=most, drawn=drawn)
 
 
 async def _add_day(pool: Pool, day: date) -> None:

@@ -75,6 +75,17 @@ class RecentRuns(NamedTuple):
     lags_ms: list[float]
 
 
+class UpcomingTimer(NamedTuple):
+    """A timer that is due soon, and the job that it is of."""
+
+    job_id: int
+    name: str
+    queue: str
+    fire_at: datetime
+    due_at: datetime
+    kind: str
+
+
 class OldestDue(NamedTuple):
     due_at: datetime
     now_at: datetime
@@ -102,6 +113,7 @@ _SUM_STORAGE = _SQL["sum_storage"].values(int)
 _ACTIVITY = _SQL["activity"].rows(Activity)
 _COUNT_DUE = _SQL["count_due"].values(int)
 _RECENT = _SQL["recent"].rows(RecentRuns)
+_UPCOMING = _SQL["upcoming"].rows(UpcomingTimer)
 _OLDEST_DUE = _SQL["oldest_due"].rows(OldestDue)
 
 
@@ -182,3 +194,8 @@ async def recent(connection: Connection, tenant_id: int | None, seconds: float, 
 async def oldest_due(connection: Connection, tenant_id: int, most_per_partition: int) -> OldestDue | None:
     """A tenant's timer that should have been fired first, if it is among the first due of its partition."""
     return await _OLDEST_DUE.one_or_none(connection, tenant_id=tenant_id, most=most_per_partition)
+
+
+async def upcoming(connection: Connection, tenant_id: int, most: int) -> list[UpcomingTimer]:
+    """A tenant's timers that are due next."""
+    return await _UPCOMING.all(connection, tenant_id=tenant_id, most=most)

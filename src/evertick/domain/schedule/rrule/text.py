@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from enum import IntEnum
 
 from evertick.domain.errors import InvalidSchedule
+from evertick.domain.limits import RRULE_MAX_CHARACTERS
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, to_us, to_wall
 from evertick.domain.schedule.zone import Zone, zone as load_zone
 
-MAX_CHARACTERS = 8192
 MAX_ZONES = 10
 MAX_DATES = 500
 """RDATE and EXDATE together: each is looked up when the rule is read and may be passed over by every search."""
@@ -89,8 +89,8 @@ def zone_in(text: str) -> str | None:
 
 
 def read(text: str, zone: Zone) -> Parts:
-    if len(text) > MAX_CHARACTERS:
-        raise _bad(f"a recurrence has at most {MAX_CHARACTERS} characters")
+    if len(text) > RRULE_MAX_CHARACTERS:
+        raise _bad(f"a recurrence has at most {RRULE_MAX_CHARACTERS} characters")
     lines = [line.strip() for line in unfold(text).splitlines() if line.strip()]
     matches = [_LINE.fullmatch(line) or _refuse_line(line) for line in lines]
     rules = [match[3] for match in matches if match[1].upper() == "RRULE"]
