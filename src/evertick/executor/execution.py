@@ -6,27 +6,22 @@ lease has waits until the heartbeat has had it confirmed; if it is lost the atte
 
 import asyncio
 import contextvars
-import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted, Token
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Token
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.executor.attempt_times import AttemptTimes
-from evertick.executor.handlers.registry import Registry
-from evertick.executor.handlers.run import DoNotRetry, RetryLater
+from evertick.executor.handlers.registry import Handler, Registry
 from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.running import Returned, Running, Stop, ThreadPool
 from evertick.executor.source import EndedAttempt, Source
 from evertick.executor.waiting import Order, StartMarks, Waiting
 from evertick.runtime import tracing
 from evertick.runtime.clock import Clock
-from evertick.runtime.logs import run_fields
-
-logger = logging.getLogger("evertick.worker")
 
 FRESH_US = 500
 """Attempts that begin or end within half a millisecond share their time: making it costs more than a small handler."""
@@ -35,11 +30,12 @@ CANCEL_SECONDS = 5.0
 
 
 class Execution:
-    """What waits here to be started, and what runs. `ended` gets each attempt once, with its outcome if any.
+    """What waits here to be started, and what runs. Each attempt leaves once: `ended` gets it with its outcome, with
+    others that ended at the same time; `gone` gets it if it has none, because it is not ours any more.
 
-    `refused` gets those that no handler is here for. `starts_at_once`: so many tasks are started in one turn of the
-    event loop, where each counts as much as `start_cost` says. Handlers that are quick then end in one of the next
-    turns, so that turns stay short however many wait.
+    `refused` gets those that no handler is here for, `failed` those that failed, with their errors. `starts_at_once`:
+    so many tasks are started in one turn of the event loop, where each counts as much as the `start_cost` of its
+    handler. Handlers that are quick then end in one of the next turns, so that turns stay short however many wait.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs, and where it goes then
@@ -49,12 +45,13 @@ class Execution:
         clock: Clock,
         held_leases: HeldLeases,
         *,
-        ended: Callable[[Attempt, EndedAttempt | None], None],
+        ended: Callable[[Sequence[EndedAttempt]], None],
+        gone: Callable[[Attempt], None],
         refused: Callable[[list[Attempt]], None],
+        failed: Callable[[Attempt, datetime, BaseException], None] = lambda _, __, ___: None,
         concurrency: int,
         threads: int,
         starts_at_once: int | None = None,
-        start_cost: Callable[[Attempt], float] | None = None,
         waiting: Waiting | None = None,
         role: str = "worker",
         monotonic: Callable[[], float] = time.monotonic,
@@ -67,17 +64,21 @@ class Execution:
         self._noted_us = clock.now_us()
         self._noted_at = from_us(self._noted_us)
         self._ended = ended
+        self._gone = gone
         self._refused = refused
+        self._failed = failed
         self._is_last_try = source.is_last_try if source.marks_starts else None
         self._marks = StartMarks(source.mark_started, self._marked)
         self._concurrency = concurrency
         self._tasks = 0
         self._starts_at_once = starts_at_once
-        self._start_cost = start_cost or _one
         self._starts = 0.0
+        self._turn_began = 0.0
+        self._is_refilling = False
         self._threads = ThreadPool(threads)
         self._waiting = Waiting() if waiting is None else waiting
         self._running: set[Running] = set()
+        self._over: list[tuple[Running, AttemptOutcome]] = []  # of batches, in this turn of the event loop
         self._is_stopping = False
         self.held = 0
         self._leaving: set[asyncio.Task[None]] = set()
@@ -100,7 +101,7 @@ class Execution:
         find, is_last_try = self._handlers.find, self._is_last_try
         now_at = self._now_at()
         for attempt in attempts:
-            handler = find(attempt.handler)
+            handler = find(attempt)
             lease = self._held_leases.find(attempt.lease_id)
             if handler is None:
                 unknown.append(attempt)
@@ -121,6 +122,8 @@ class Execution:
         self._times.observe_started(self._running, now)
         self._times.observe()
         for running in list(self._running):
+            if running.is_over:
+                continue
             if running.stop is None:
                 if now - running.started > running.handler.deadline_seconds(running.attempt):
                     self._halt(running, Stop.TIMED_OUT)
@@ -128,6 +131,10 @@ class Execution:
                 self._abandon(running)
         self._waiting.retry_leases(now)
         self._refill(self._now_at())
+
+    def progress(self) -> dict[Token, str]:
+        """How far running attempts are, of those that say so."""
+        return {each.attempt.token: each.progress for each in self._running if each.progress is not None}
 
     def older_than(self, seconds: float) -> list[Running]:
         """What has been running for longer."""
@@ -145,7 +152,7 @@ class Execution:
 
     def drop(self, lease_ids: Collection[int]) -> int:
         """Forget the attempts of leases that are lost, and say how many there were."""
-        running = [each for each in self._running if each.attempt.lease_id in lease_ids]
+        running = [each for each in self._running if each.attempt.lease_id in lease_ids and not each.is_over]
         waiting = self._take(lambda attempt: attempt.lease_id in lease_ids)
         self.halt(running, Stop.LOST)
         return len(waiting) + len(running)
@@ -160,8 +167,10 @@ class Execution:
         """Whether anything may not be started until its lease is confirmed."""
         return bool(self._waiting.for_leases)
 
-    def waiting_tokens(self) -> set[Token]:
-        return {order[0].token for order in self._waiting}
+    def waiting_tokens(self, seconds: float) -> set[Token]:
+        """What has been waiting for longer."""
+        before = self._monotonic() - seconds
+        return {order[0].token for order in self._waiting if order[2].since < before}
 
     def take_over(self, tokens: Collection[Token]) -> list[Attempt]:
         """Give up those of these that have not been started: someone else has ended them."""
@@ -204,14 +213,20 @@ class Execution:
         waiting = self._waiting
         if self._is_stopping:
             return
+        batch: list[Order] = []
         while waiting.for_tasks and self._tasks + len(waiting.for_marks) < self._concurrency and self._may_go_on():
             order = waiting.for_tasks.popleft()
             if self._starts_at_once is not None:
-                self._starts += self._start_cost(order[0])
+                self._starts += order[1].start_cost
             if order[3]:
                 self._mark(order)
-            else:
+            elif order[1].begin is None or tracing.active() is not None:  # a span needs a context of its own
                 self._start_task(order, now_at)
+            else:
+                self._tasks += 1
+                batch.append(order)
+        if batch:
+            self._start_batch(batch, now_at)
         while waiting.for_threads and self._threads.free > len(waiting.for_marks):
             order = waiting.for_threads.popleft()
             if order[3]:
@@ -224,14 +239,29 @@ class Execution:
         if self._starts_at_once is None:
             return True
         if not self._starts:
+            self._turn_began = self._monotonic()
             asyncio.get_running_loop().call_soon(self._begin_turn)
         return self._starts < self._starts_at_once
 
     def _begin_turn(self) -> None:
         is_more = self._starts_at_once is not None and self._starts >= self._starts_at_once
         self._starts = 0.0
+        if rest := self._waiting.rest_after(self._monotonic() - self._turn_began):
+            asyncio.get_running_loop().call_later(rest, self._refill_soon)
         if is_more:
             self._refill(self._now_at())
+
+    def _refill_soon(self) -> None:
+        """Once for all that end in this turn of the event loop."""
+        if not self._is_refilling:
+            self._is_refilling = True
+            asyncio.get_running_loop().call_soon(self._refill_later)
+
+    def _refill_later(self) -> None:
+        self._is_refilling = False
+        now_at = self._now_at()
+        self._end_batch(now_at)
+        self._refill(now_at)
 
     def _note_idleness(self) -> None:
         if not self.held:
@@ -243,13 +273,13 @@ class Execution:
         self._waiting.for_marks[token] = order
         if earlier is not None:  # leased again before its first lease was found lost
             self.held -= 1
-            self._ended(earlier[0], None)
+            self._gone(earlier[0])
         self._marks.begin(self._waiting)
 
     def _marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> None:
         for attempt in self._waiting.marked(asked, mine):
             self.held -= 1
-            self._ended(attempt, None)
+            self._gone(attempt)
         self._note_idleness()
         self._refill(self._now_at())
 
@@ -259,10 +289,54 @@ class Execution:
         work = self._execute(running, order)
         running.task = asyncio.get_running_loop().create_task(work, context=self._context_of(running))
 
+    def _start_batch(self, orders: list[Order], now_at: datetime) -> None:
+        """Begin attempts together, those of each handler in one call."""
+        now = self._monotonic()
+        by_handler: dict[Handler, list[Running]] = {}
+        for order in orders:
+            if order[2].expires <= now:
+                self._tasks -= 1
+                self._waiting.for_leases.append(order)
+                continue
+            running = self._start(order, now_at)
+            running.started = now
+            running.ended = self._ended_in_batch
+            by_handler.setdefault(order[1], []).append(running)
+        for handler, batch in by_handler.items():
+            assert handler.begin is not None
+            try:
+                handler.begin(batch)
+            except Exception as error:  # noqa: BLE001 - attempts without an end would keep their slots
+                for running in batch:
+                    running.fail(error)
+                self._end_batch(now_at)
+
+    def _ended_in_batch(self, running: Running, outcome: AttemptOutcome) -> None:
+        running.is_over = True
+        self._over.append((running, outcome))
+        self._refill_soon()
+
+    def _end_batch(self, now_at: datetime) -> None:
+        """End together what was begun in batches and has ended since the last time."""
+        over, self._over = self._over, []
+        if not over:
+            return
+        self.held -= len(over)
+        self._tasks -= len(over)
+        self._running.difference_update([running for running, _ in over])
+        for running, outcome in over:
+            if type(outcome) is not NotStarted:
+                self._times.add(running, now_at)
+            if type(outcome) is Failed:
+                self._note_failure(running, outcome)
+        self._ended([(each.attempt, outcome, each.started_at, now_at, each.leased_at) for each, outcome in over])
+        self._note_idleness()
+
     def _start_thread(self, order: Order, now_at: datetime) -> None:
         running = self._start(order, now_at)
         attempt, handler, lease, _ = order
-        call = partial(handler.call, attempt, now_at)
+        running.loop = asyncio.get_running_loop()
+        call = partial(handler.call, attempt, now_at, running)
         self._threads.submit(
             partial(self._may_start, running, lease),
             partial(self._context_of(running).run, call),
@@ -296,7 +370,7 @@ class Execution:
             self._wait_for_lease(running, order)
             return
         try:
-            value = await handler.call(attempt, running.started_at)
+            value = await handler.call(attempt, running.started_at, running)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - even SystemExit ends an attempt only
@@ -322,7 +396,7 @@ class Execution:
         now_at = self._now_at()
         if not running.is_over:
             if error is not None and running.stop is None:
-                _report(running.attempt, error)
+                running.report(error)
             self._end(running, running.outcome(value, error), now_at)
         self._refill(now_at)
 
@@ -330,20 +404,32 @@ class Execution:
         running.is_over = True
         self.held -= 1
         self._running.discard(running)
-        if running.task is not None:
+        if running.task is not None or running.ended is not None:
             self._tasks -= 1
         attempt = running.attempt
         if outcome is not None and type(outcome) is not NotStarted:
             self._times.add(running, now_at)
         if running.span is not None and (tracer := tracing.active()) is not None:
             tracer.end(running.span, outcome, to_us(now_at))
-        self._ended(attempt, None if outcome is None else (attempt, outcome, running.started_at, now_at))
+        if type(outcome) is Failed:
+            self._note_failure(running, outcome)
+        if outcome is None:
+            self._gone(attempt)
+        else:
+            self._ended([(attempt, outcome, running.started_at, now_at, running.leased_at)])
         self._note_idleness()
+
+    def _note_failure(self, running: Running, outcome: Failed) -> None:
+        self._failed(running.attempt, running.started_at, running.error or TimeoutError(outcome.error))
 
     def _halt(self, running: Running, stop: Stop) -> None:
         running.stop = stop
         running.stopped = self._monotonic()
-        if running.task is None:
+        if running.ended is not None:
+            if running.cancel is not None:
+                running.cancel()
+            self._finish(running, None, None)
+        elif running.task is None:
             self._abandon(running)  # a thread cannot be cancelled
         else:
             # A task that was cancelled before its first step never runs our lines in it.
@@ -358,22 +444,3 @@ class Execution:
             self._leaving.add(running.task)
             running.task.add_done_callback(self._leaving.discard)
         self._end(running, running.outcome(None, None), self._now_at())
-
-
-def _one(_: Attempt) -> float:
-    return 1.0
-
-
-def _report(attempt: Attempt, error: BaseException) -> None:
-    # A handler that raises one of ours has said all there is to say.
-    trace = None if isinstance(error, DoNotRetry | RetryLater) else error
-    name = type(error).__name__
-    logger.warning(
-        "%s failed in attempt %d: %s: %s",
-        attempt.name,
-        attempt.attempt,
-        name,
-        error,
-        exc_info=trace,
-        extra=run_fields(attempt),
-    )

@@ -16,8 +16,9 @@ Steps, each a loop of its own:
 4. put back: what has no handler here, what its handler did not begin, and what was not started when the worker stops.
 5. hand over: what a broker has accepted and a consumer reports the outcome of. From then on it is the consumer's.
 6. heartbeat: extends the leases from a thread with its own connection, so that a handler which blocks the loop keeps
-   its lease; but not for longer than that handler's timeout.
-7. watch: each second asks which of the longer attempts were ended by others (cancelled), and stops them.
+   its lease; but not for longer than that handler's timeout. It also says what this worker serves.
+7. watch: each second asks which of the attempts that have been here for longer than that were ended by others
+   (cancelled), and stops them.
 
 Crash: the leases run out, the reaper records their open attempts as lost, and they are retried. Slow source: outcomes
 form larger batches, and leasing waits while too many are unrecorded. Source away: recording is tried again until it
@@ -37,16 +38,19 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, HandedOver, NotRecorded, NotStarted
+from evertick.domain.attempt import Attempt, HandedOver, NotRecorded, NotStarted, Token
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
+from evertick.domain.schedule.describe.english import counted
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.executor.execution import Execution
+from evertick.executor.handlers.hooks import HookCalls, Hooks
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.heartbeat import HeartbeatThread
 from evertick.executor.held_leases import HeldLeases
@@ -59,6 +63,7 @@ from evertick.metrics.catalog import CLOCK_SKEW, DEFERRALS, HANDED_OVER, HELD, P
 from evertick.runtime import tracing
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.logs import run_fields
+from evertick.runtime.process import hurried
 
 logger = logging.getLogger("evertick.worker")
 
@@ -77,14 +82,16 @@ LAST_REQUESTS_SECONDS = 30.0
 _NO_DELAY = timedelta(0)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@-]")
 
-OnEnded = Callable[[Attempt, AttemptOutcome | None], None]
+OnEnded = Callable[[Sequence[EndedAttempt]], None]
+OnGone = Callable[[Attempt], None]
 
 
 class Executor:
     """Runs the attempts of one source with the handlers that are here.
 
-    `waiting` decides in which order attempts start; `on_ended` gets each attempt that leaves, with its outcome if any.
-    `role` names it in the metrics.
+    `waiting` decides in which order attempts start; `on_ended` gets attempts that end here, `on_gone` each that leaves
+    without an outcome.
+    `hooks` are told of failures. `role` names it in the metrics.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs, where and how much
@@ -96,9 +103,10 @@ class Executor:
         concurrency: int = CONCURRENCY,
         threads: int = THREADS,
         starts_at_once: int | None = None,
-        start_cost: Callable[[Attempt], float] | None = None,
         waiting: Waiting | None = None,
-        on_ended: OnEnded | None = None,
+        on_ended: OnEnded = lambda _: None,
+        on_gone: OnGone = lambda _: None,
+        hooks: Hooks | None = None,
         role: str = "worker",
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -112,7 +120,11 @@ class Executor:
         self._source = source
         self._handlers = handlers
         self._monotonic = monotonic
-        self._on_ended = on_ended
+        self._on_ended, self._on_gone = on_ended, on_gone
+        self._hooks = HookCalls(hooks or Hooks())
+        self._progress: dict[Token, str] = {}
+        self._hurried = asyncio.Event()
+        self._signals = ExitStack()
         self._waiting = Waiting() if waiting is None else waiting
         self._warned: set[str | None] = set()
         self._execution = Execution(
@@ -121,11 +133,12 @@ class Executor:
             self.clock,
             self.held_leases,
             ended=self._ended,
+            gone=self._gone,
             refused=self._refused,
+            failed=self._hooks.failed,
             concurrency=concurrency,
             threads=threads,
             starts_at_once=starts_at_once,
-            start_cost=start_cost,
             waiting=self._waiting,
             role=role,
             monotonic=monotonic,
@@ -159,6 +172,7 @@ class Executor:
 
     def run(self) -> None:
         """Work, once it is open, until `drain`."""
+        self._signals.enter_context(hurried(self._hurried.set))
         self._heartbeat.start()
         self.recorder.start()
         self.put_backs.start()
@@ -176,32 +190,45 @@ class Executor:
     async def drain(self, grace: timedelta = GRACE) -> None:
         """Lease no more, let what runs finish within the grace, give back the rest, and record everything.
 
-        With the source away no request is waited for longer than `STOP_SECONDS`, and all of them together no longer
-        than `LAST_REQUESTS_SECONDS`.
+        A second signal to the process ends the grace. With the source away no request is waited for longer than
+        `STOP_SECONDS`, and all of them together no longer than `LAST_REQUESTS_SECONDS`.
         """
         self._execution.start_no_more()
         await self._briefly(self._source.stop_leasing())
         await self._let_go(grace)
         await self._finish_requests()
+        await self._hooks.drain()
         parts = (self.recorder, self.put_backs, self.hand_overs, self._sweep_loop, self._watch_loop)
         await self._briefly(*(part.stop(STOP_SECONDS) for part in parts))
         await self._heartbeat.stop()
+        self._signals.close()
 
-    async def work_off(self) -> int:
-        """Lease, run and record until nothing is ready, without loops of its own; returns how many were leased."""
+    async def work_off(self, ready: int | None = None, lane_ids: Collection[int] | None = None) -> int:
+        """Lease, run and record without loops of its own; returns how many were leased.
+
+        Until nothing is ready, or until as many were leased from these lanes as are known to be.
+        """
         leased = 0
-        while self.slots and (count := await self._source.lease(WORK_OFF_SIZE)):
+        while self.slots and leased != ready:
+            count = await self._source.lease(WORK_OFF_SIZE, lane_ids)
+            if not count:
+                break
             leased += count
             await self.finish()
             await self.put_backs.flush()
             await self.hand_overs.flush()
             await self.recorder.flush()
+            await self._hooks.drain()
         return leased
 
     async def finish(self) -> None:
         """Return when nothing is here any more."""
         while not await _set_within(self._execution.idle, SWEEP_SECONDS):
             self.sweep()
+
+    @property
+    def role(self) -> str:
+        return self._role
 
     @property
     def handler_names(self) -> Sequence[str]:
@@ -237,10 +264,13 @@ class Executor:
 
     def drop(self, attempt: Attempt) -> None:
         self.counters.leased += 1
-        self._ended(attempt, None)
+        self._gone(attempt)
 
     def release(self, lease_id: int) -> None:
         self.recorder.release(lease_id)
+
+    def died(self, tokens: Collection[Token]) -> None:
+        self._hooks.died(tokens)
 
     def beat_now(self) -> None:
         self._heartbeat.hurry()
@@ -286,6 +316,7 @@ class Executor:
             logger.warning(text, handler, queue, len(waiting), extra={"queue": queue} | run_fields(waiting[0]))
 
     def _recorded(self, batch: Sequence[EndedAttempt], left_out: NotRecorded) -> None:
+        self._hooks.recorded((each[0].token for each in batch), left_out.busy)
         if (tracer := tracing.active()) is not None:
             without = left_out.stale | left_out.busy
             ended = ((each[0], to_us(each[3])) for each in batch if each[0].token not in without)
@@ -302,34 +333,42 @@ class Executor:
         self.put_backs.add(unstarted)
         self._source.freed(self._execution.held)
 
-    def _hand_over(self, attempt: Attempt, outcome: HandedOver) -> None:
-        self.ended += 1
-        self.counters.count(outcome)
+    def _hand_over(self, attempt: Attempt) -> None:
         HANDED_OVER.add(1, self._role)
         self.hand_overs.add(attempt)
-        self._source.freed(self._execution.held)
 
     def _has_left(self, attempt: Attempt) -> None:
         """The lease that it came with has one attempt less."""
         if (done_lease := self.held_leases.end(attempt.lease_id)) is not None:
             self.recorder.release(done_lease)
 
-    def _ended(self, attempt: Attempt, ended: EndedAttempt | None) -> None:
-        if self._on_ended is not None:
-            self._on_ended(attempt, None if ended is None else ended[1])
-        if ended is not None and type(ended[1]) is NotStarted:
-            self._put_back(_unstarted(attempt, ended[1]))
-            return
-        if ended is not None and type(ended[1]) is HandedOver:
-            self._hand_over(attempt, ended[1])
-            return
+    def _ended(self, ended: Sequence[EndedAttempt]) -> None:
+        """Record what came to an end; what was not started is put back, what a broker's consumer has is handed over."""
+        self._on_ended(ended)
+        recorded: list[EndedAttempt] = []
+        done_leases: list[int] = []
+        for each in ended:
+            attempt, outcome = each[0], each[1]
+            if type(outcome) is NotStarted:
+                self._put_back(_unstarted(attempt, outcome))
+                continue
+            self.ended += 1
+            self.counters.count(outcome)
+            if type(outcome) is HandedOver:
+                self._hand_over(attempt)
+                continue
+            recorded.append(each)
+            if (done_lease := self.held_leases.end(attempt.lease_id)) is not None:
+                done_leases.append(done_lease)
+        if recorded:
+            self.recorder.add(recorded, done_leases)
+        self._source.freed(self._execution.held)
+
+    def _gone(self, attempt: Attempt) -> None:
+        """It is not ours any more: there is nothing to record."""
+        self._on_gone(attempt)
         self.ended += 1
-        done_lease = self.held_leases.end(attempt.lease_id)
-        if ended is not None:
-            self.counters.count(ended[1])
-            self.recorder.add(ended, done_lease)
-        elif done_lease is not None:
-            self.recorder.release(done_lease)
+        self._has_left(attempt)
         self._source.freed(self._execution.held)
 
     def _watch_gauges(self) -> None:
@@ -346,17 +385,32 @@ class Executor:
 
     async def _watch(self) -> float:
         running = {each.attempt.token: each for each in self._execution.older_than(WATCH_SECONDS)}
-        waiting = self._execution.waiting_tokens()
+        self.held_leases.running = [
+            (each.attempt.lease_id, token[1], each.started_at) for token, each in running.items()
+        ]
+        await self._tell_progress()
+        waiting = self._execution.waiting_tokens(WATCH_SECONDS)
         over = await self._source.ended_elsewhere(running.keys() | waiting)
         if over:
             self._execution.halt([running[token] for token in over if token in running], Stop.LOST)
             for attempt in self._execution.take_over(over):
-                self._ended(attempt, None)
+                self._gone(attempt)
         return WATCH_SECONDS
+
+    async def _tell_progress(self) -> None:
+        if (texts := self._execution.progress()) and texts != self._progress:
+            await self._source.note_progress(texts)
+            self._progress = texts
 
     async def _let_go(self, grace: timedelta) -> None:
         self._put_back_all(self._execution.take_waiting())
-        if not await _set_within(self._execution.idle, grace.total_seconds()):
+        if not self._execution.idle.is_set():
+            seconds, held = grace.total_seconds(), self._execution.held
+            it = "it" if held == 1 else "them"
+            logger.info("waiting for %s, at most %g s; Ctrl-C again to hand %s back", counted(held, "run"), seconds, it)
+            await _any_within((self._execution.idle, self._hurried), seconds)
+        if not self._execution.idle.is_set():
+            logger.info("handing back %s", counted(self._execution.held, "run"))
             self._execution.halt_all(Stop.HANDED_BACK)
             await self._execution.idle.wait()  # the sweep ends them
 
@@ -408,6 +462,14 @@ def _slots(handlers: Registry, concurrency: int, threads: int) -> int:
 
 def _handler(attempt: Attempt) -> str:
     return attempt.handler or ""
+
+
+async def _any_within(events: Iterable[asyncio.Event], seconds: float) -> None:
+    """Return when one of these is set, or after so long."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -73,22 +73,30 @@ class HeartbeatThread:
         self._started.set()
         await self._stop.wait()
         await self._beats.stop(STOP_SECONDS)
+        await self._leave()
         await self._source.hang_up()
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._source.leave()
+        except Exception as error:  # noqa: BLE001 - it counts as gone soon after its last heartbeat
+            logger.info("the worker could not say that it stops: %r", error)
 
     async def _step(self) -> float:
         held = self._held_leases.snapshot()
         pause = self._source.heartbeat_seconds
         if self._is_hung(max((lease.longest for lease in held), default=0)):
             return min(pause, RECHECK_SECONDS)
-        if held:
-            try:
-                async with asyncio.timeout(self._source.heartbeat_timeout_seconds):
+        try:
+            async with asyncio.timeout(self._source.heartbeat_timeout_seconds):
+                if held:
                     asked = self._monotonic()
-                    kept = await self._source.extend(held)
-            except BaseException:
-                await self._source.hang_up()
-                raise
-            self._held_leases.extended(held, kept, asked)
+                    self._held_leases.extended(held, await self._source.extend(held), asked)
+                await self._source.announce()
+        except BaseException:
+            await self._source.hang_up()
+            raise
         return pause
 
     def _is_hung(self, longest: float) -> bool:

@@ -1,5 +1,6 @@
 """The leases that an executor holds. Its loop and the heartbeat's thread share them, by single assignments."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
@@ -10,14 +11,16 @@ class HeldLease:
     """One range. `expires` is by the monotonic clock, and never later than the other side's own moment.
 
     Past that moment nothing is started under it, for others may have been given its attempts. What runs goes on until
-    the other side has said who holds the lease. `arrived_at`, by the database's clock, is for the metrics.
+    the other side has said who holds the lease. `since`, by the monotonic clock, is when it was asked for.
+    `arrived_at`, by the database's clock, is for the metrics.
     """
 
-    __slots__ = ("arrived_at", "done", "expires", "is_lost", "lease_id", "longest", "open")
+    __slots__ = ("arrived_at", "done", "expires", "is_lost", "lease_id", "longest", "open", "since")
 
-    def __init__(self, lease_id: int, expires: float) -> None:
+    def __init__(self, lease_id: int, expires: float, since: float = -math.inf) -> None:
         self.lease_id = lease_id
         self.expires = expires
+        self.since = since
         self.open = 0
         self.longest = 0
         self.is_lost = False
@@ -26,16 +29,20 @@ class HeldLease:
 
 
 class HeldLeases:
-    """Counts down each lease's attempts; the last one's outcome takes the lease with it. A lease lasts `seconds`."""
+    """Counts down each lease's attempts; the last one's outcome takes the lease with it. A lease lasts `seconds`.
+
+    `running`: the longer attempts that run (lease, seq), and since when, for the heartbeat to tell.
+    """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
+        self.running: Sequence[tuple[int, int, datetime]] = ()
         self._leases: dict[int, HeldLease] = {}
         self._unrecorded: list[HeldLease] = []
 
     def hold(self, lease_ids: Iterable[int], asked: float) -> None:
         """Take in leases that a request gave which was sent at `asked`. Until they are read, each counts as open."""
-        leases = {lease_id: HeldLease(lease_id, asked + self.seconds) for lease_id in lease_ids}
+        leases = {lease_id: HeldLease(lease_id, asked + self.seconds, asked) for lease_id in lease_ids}
         for lease in leases.values():
             lease.open = 1
         self._leases |= leases
@@ -47,7 +54,7 @@ class HeldLeases:
             lease = leases.get(attempt.lease_id)
             if lease is None:
                 held = self._leases.get(attempt.lease_id)
-                lease = leases[attempt.lease_id] = held or HeldLease(attempt.lease_id, asked + self.seconds)
+                lease = leases[attempt.lease_id] = held or HeldLease(attempt.lease_id, asked + self.seconds, asked)
             lease.open += 1
             lease.longest = max(lease.longest, attempt.timeout_seconds)
         self._leases |= leases

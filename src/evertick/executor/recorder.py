@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from evertick.domain.attempt import NotRecorded, Token
+from evertick.domain.attempt import SUCCEEDED, NotRecorded, Succeeded, Token
 from evertick.executor.handlers.run import unstorable
 from evertick.executor.source import AttemptCounters, EndedAttempt, RecordFailure, Source
 from evertick.runtime.logs import run_fields
@@ -85,13 +85,14 @@ class Recorder:
         self._loop.start()
         self._apart_loop.start()
 
-    def add(self, ended: EndedAttempt, done_lease: int | None) -> None:
-        self._waiting.append(ended)
-        self._number += 1
-        if done_lease is not None:
-            self._done.append((self._number, done_lease))
-        if len(self._waiting) == 1:  # else the loop is already awake
+    def add(self, ended: Sequence[EndedAttempt], done_leases: Iterable[int]) -> None:
+        """Record these. With the last of them nothing is open in the leases."""
+        if not self._waiting:  # else the loop is already awake
             self._wake()
+        self._waiting += ended
+        self._number += len(ended)
+        for lease_id in done_leases:
+            self._done.append((self._number, lease_id))
 
     def release(self, done_lease: int) -> None:
         """Let go of a lease, once its outcomes are recorded."""
@@ -134,7 +135,7 @@ class Recorder:
         return [lease_id for last, lease_id in self._done if last <= number and not self._apart.holds(lease_id)]
 
     async def _record(self) -> None:
-        batch = self._waiting[: self._most]
+        batch = self._fitting(self._waiting[: self._most])
         number = self._number - len(self._waiting) + len(batch)
         leases = self._releasable(number)
         self._since = self._monotonic() if self._since is None else self._since
@@ -178,7 +179,20 @@ class Recorder:
             self._apart.add(ended)
             self._apart_loop.wake()
 
+    def _fitting(self, batch: list[EndedAttempt]) -> list[EndedAttempt]:
+        """As many of these as one call may bring, by the size of their outputs."""
+        size = 0
+        for number, ended in enumerate(batch):
+            outcome = ended[1]
+            if outcome is SUCCEEDED or type(outcome) is not Succeeded or outcome.output is None:
+                continue
+            size += len(outcome.output.encode())
+            if size > self._source.max_output_bytes and number:
+                return batch[:number]
+        return batch
+
     async def _record_apart(self, batch: list[EndedAttempt]) -> None:
+        batch = self._fitting(batch)
         try:
             recorded = await self._source.record(batch, [])
         except Exception as error:
@@ -206,7 +220,7 @@ def _mended(ended: EndedAttempt, failure: RecordFailure, error: Exception) -> En
     """The outcome to try next time: the same, or one that can be stored in its place."""
     if failure is not RecordFailure.UNSTORABLE:
         return ended
-    attempt, outcome, started_at, finished_at = ended
+    attempt, outcome, started_at, finished_at, leased_at = ended
     logger.error(
         "%s: the outcome of attempt %d cannot be stored: %s",
         attempt.name,
@@ -214,7 +228,7 @@ def _mended(ended: EndedAttempt, failure: RecordFailure, error: Exception) -> En
         error,
         extra=run_fields(attempt),
     )
-    return attempt, unstorable(outcome, error), started_at, finished_at
+    return attempt, unstorable(outcome, error), started_at, finished_at, leased_at
 
 
 class _Delayed:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
-from evertick.executor.handlers.run import failed
+from evertick.executor.handlers.run import DoNotRetry, RetryLater, failed
+from evertick.runtime.logs import run_fields
 
 if TYPE_CHECKING:
     from evertick.runtime.tracing import Span
@@ -36,11 +37,13 @@ class Running:
 
     `started` is set right before the call, by the thread that makes it; until then it is infinite. `leased_at`: when
     its lease arrived. `is_observed`: its start is in the metrics.
+
+    One that was begun in a batch has no task: its handler says how it ended by `finish`, and how to `cancel` it.
     """
 
     __slots__ = (
-        *("attempt", "handler", "is_observed", "is_over", "leased_at", "span", "started", "started_at"),
-        *("stop", "stopped", "task"),
+        *("attempt", "cancel", "ended", "error", "handler", "is_observed", "is_over", "leased_at", "loop", "progress"),
+        *("span", "started", "started_at", "stop", "stopped", "task"),
     )
 
     def __init__(
@@ -57,6 +60,24 @@ class Running:
         self.stopped = 0.0
         self.is_over = False
         self.span: Span | None = None  # while this process traces
+        self.error: BaseException | None = None  # what its handler raised
+        self.progress: str | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.cancel: Callable[[], object] | None = None
+        self.ended: Callable[[Running, AttemptOutcome], None] | None = None
+
+    def finish(self, outcome: AttemptOutcome) -> None:
+        """It ended, in a batch. What comes after its end is ignored."""
+        if not self.is_over and self.ended is not None:
+            self.ended(self, outcome)
+
+    def fail(self, error: Exception) -> None:
+        """Its handler raised before all of its batch had begun."""
+        if not self.is_over:
+            self.report(error)
+            if self.cancel is not None:
+                self.cancel()
+            self.finish(failed(error))
 
     def outcome(self, value: Any, error: BaseException | None) -> AttemptOutcome | None:
         """How it ended. Once it was stopped, that decides, whatever its handler made of it."""
@@ -64,7 +85,7 @@ class Running:
             case None if error is not None:
                 return failed(error)
             case None:
-                return SUCCEEDED if value is None else self.handler.outcome_of(value)
+                return SUCCEEDED if value is None else self._outcome_of(value)
             case Stop.TIMED_OUT:
                 seconds = self.attempt.timeout_seconds
                 return Failed(f"not finished after {seconds} s, the job's timeout", Outcome.TIMED_OUT)
@@ -74,6 +95,29 @@ class Running:
                 return None
             case _:
                 assert_never(self.stop)
+
+    def _outcome_of(self, value: Any) -> AttemptOutcome:
+        try:
+            return self.handler.outcome_of(value)
+        except BaseException:  # what was done is not done again
+            logger.exception("what %s returned is not kept", self.attempt.name, extra=run_fields(self.attempt))
+            return SUCCEEDED
+
+    def report(self, error: BaseException) -> None:
+        """Note and log what its handler raised."""
+        self.error = error
+        # A handler that raises one of ours has said all there is to say.
+        trace = None if isinstance(error, DoNotRetry | RetryLater) else error
+        attempt = self.attempt
+        logger.warning(
+            "%s failed in attempt %d: %s: %s",
+            attempt.name,
+            attempt.attempt,
+            type(error).__name__,
+            error,
+            exc_info=trace,
+            extra=run_fields(attempt),
+        )
 
 
 class Returned(NamedTuple):

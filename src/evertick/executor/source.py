@@ -5,7 +5,7 @@ gives them back: recorded with an outcome, handed over to the consumers of a bro
 started.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -28,8 +28,8 @@ from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.runtime.clock import Clock
 from evertick.runtime.loop import Loop
 
-EndedAttempt: TypeAlias = tuple[Attempt, AttemptOutcome, datetime | None, datetime]
-"""An attempt, how it ended, when it was started and when it was finished. Plain: one is made for each attempt."""
+EndedAttempt: TypeAlias = tuple[Attempt, AttemptOutcome, datetime | None, datetime, datetime | None]
+"""An attempt, how it ended, when it was started, finished and leased. Plain: one is made for each attempt."""
 
 
 class UnstartedAttempt(NamedTuple):
@@ -99,6 +99,10 @@ class Consumer(Protocol):
     held_leases: HeldLeases
 
     @property
+    def role(self) -> str:
+        """What the metrics call it."""
+
+    @property
     def handler_names(self) -> Sequence[str]: ...
 
     @property
@@ -126,15 +130,20 @@ class Consumer(Protocol):
     def release(self, lease_id: int) -> None:
         """Let go of a lease that turned out to be empty."""
 
+    def died(self, tokens: Collection[Token]) -> None:
+        """The recorded failures of these attempts were the last ones of their runs."""
+
     def beat_now(self) -> None:
         """Do not wait with the next heartbeat."""
 
 
 class Source(Protocol):
-    """Where attempts come from. `extend` and `hang_up` are called on the heartbeat's own event loop."""
+    """Where attempts come from. What heartbeats do (from `extend` on) is called on the heartbeat's own event loop."""
 
     max_outcomes: int
     """How many outcomes one call of `record` may bring."""
+    max_output_bytes: int
+    """How many bytes of outputs one call may bring; a single output may always come."""
     marks_starts: bool
     """Whether the start of a last try must be marked before its handler is called."""
 
@@ -159,8 +168,11 @@ class Source(Protocol):
     def start(self) -> None:
         """Lease until `stop_leasing`."""
 
-    async def lease(self, most: int) -> int:
-        """Lease up to `most` attempts now, without a loop; returns how many came."""
+    async def lease(self, most: int, lane_ids: Collection[int] | None = None) -> int:
+        """Lease up to `most` attempts now, without a loop; returns how many came.
+
+        From these lanes, or from all: then also what was put back, and from queues that are new.
+        """
 
     def freed(self, held: int) -> None:
         """An attempt has left; `held` are still here."""
@@ -194,11 +206,20 @@ class Source(Protocol):
     async def ended_elsewhere(self, tokens: Collection[Token]) -> Collection[Token]:
         """Which of these attempts others have ended, for example a user who cancelled their run."""
 
+    async def note_progress(self, texts: Mapping[Token, str]) -> None:
+        """Say how far the running attempts are of which that is known."""
+
     def forget(self, lease_ids: Collection[int]) -> None:
         """These leases are lost: nothing of them will be recorded."""
 
     async def extend(self, leases: Sequence[HeldLease]) -> Collection[int]:
         """Extend these leases; returns those that are still ours."""
+
+    async def announce(self) -> None:
+        """Say which queues and handlers this worker serves."""
+
+    async def leave(self) -> None:
+        """This worker serves nothing any more."""
 
     async def hang_up(self) -> None:
         """Close the heartbeat's connection; the next `extend` makes a new one."""

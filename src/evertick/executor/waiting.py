@@ -53,6 +53,10 @@ class Waiting:
     def _remove_from_tasks(self, is_meant: Callable[[Attempt], bool]) -> None:
         self.for_tasks = deque(order for order in self.for_tasks if not is_meant(order[0]))
 
+    def rest_after(self, seconds: float) -> float:  # noqa: ARG002 - nobody waits for another's work here
+        """After a turn of the event loop that took so long: for how many seconds not everything may start."""
+        return 0.0
+
     def stalled(self) -> Collection[Token]:
         """What has waited so long here that others may start it sooner."""
         return ()

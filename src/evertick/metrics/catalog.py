@@ -169,6 +169,12 @@ OLDEST_READY = Gauge("oldest_ready_seconds", "How long ago the oldest attempt th
 OLDEST_DUE = Gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
 LEASES = Gauge("leases", "Leases that workers hold")
 STUCK_LEASES = Gauge("stuck_leases", "Leases that ran out over a minute ago and were not taken over")
+OLDEST_SNAPSHOT = Gauge(
+    "oldest_snapshot_seconds", "For how long the transaction that most keeps vacuum from its work is open"
+)
+SNAPSHOT_AGE = Gauge(
+    "oldest_snapshot_transactions", "How many transactions back vacuum can remove nothing, for whatever reason"
+)
 DEAD_LETTERS = Gauge("dead_letters", "Runs whose attempts are used up, up to 10,000")
 OPEN_CIRCUITS = Gauge(
     "open_circuits", "Target hosts of tenants whose deliveries are deferred, by state of their circuit", "state"

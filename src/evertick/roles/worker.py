@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from evertick.contract.target import DEFAULT_QUEUE
+from evertick.domain.serving import AppVersion
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.sources.database.queues import NamedQueues
@@ -21,7 +22,7 @@ logger = logging.getLogger("evertick.worker")
 
 
 class DatabaseWorker(Executor):
-    """One process's worker. `queues` of one tenant, or of all if none is named."""
+    """One process's worker. `queues` of one tenant, or of all if none is named. `app_version`: of its handlers."""
 
     def __init__(  # noqa: PLR0913 - where it works and how much
         self,
@@ -35,18 +36,27 @@ class DatabaseWorker(Executor):
         threads: int = THREADS,
         lease_time: timedelta = LEASE_TIME,
         redis_url: str | None = None,
+        app_version: AppVersion | None = None,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = queues
         selection = NamedQueues(queues, tenant_id)
-        self.source = DatabaseSource(url, selection, lease_time=lease_time, redis_url=redis_url, monotonic=monotonic)
+        self.source = DatabaseSource(
+            url,
+            selection,
+            lease_time=lease_time,
+            redis_url=redis_url,
+            app_version=app_version,
+            monotonic=monotonic,
+        )
         super().__init__(
             self.source,
             handlers,
             name=name,
             concurrency=concurrency,
             threads=threads,
+            hooks=handlers.hooks,
             clock=clock,
             monotonic=monotonic,
         )

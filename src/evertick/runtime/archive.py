@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.runtime.concurrency import TenantLimit
 from evertick.runtime.extras import MissingExtra
 

@@ -5,7 +5,8 @@
    that was served last: it comes before those that were served meanwhile, and has no credit for its idle time. What it
    used beyond that is remembered until the others have used as much.
 3. Long work is a generator: where it yields, its slice may end and another tenant be next. A step is not interrupted:
-   the schedules' budget bounds it (decision 12).
+   the schedules' budget bounds it (decision 12). The work of one tenant takes turns in the same way: a preview waits
+   for a slice of its tenant's forecast, not for all of it.
 4. Work whose caller was cancelled leaves the queue at once. If it is under way, it ends where it next yields.
 
 There is one thread, since two would only share the interpreter lock.
@@ -13,6 +14,7 @@ There is one thread, since two would only share the interpreter lock.
 
 import asyncio
 import itertools
+import os
 import sys
 import threading
 import time
@@ -99,10 +101,14 @@ class Background:
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the thread and all work: a forked child has neither, and the lock may be locked there for good."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        # The work of each tenant, in order, the one under way included. A tenant without work stays until the others
-        # have used as much as it has.
+        # The work of each tenant, by whose turn it is, the one under way included. A tenant without work stays until
+        # the others have used as much as it has.
         self._waiting: dict[Hashable, dict[_Work, None]] = {}
         # One entry for each of these tenants, except the one that is served: the time it has used, and its arrival.
         self._turns: list[tuple[float, int, Hashable]] = []
@@ -151,7 +157,7 @@ class Background:
             if len(mine) >= MAX_PENDING_PER_TENANT:
                 raise TooBusy
             mine[work] = None
-            if self._thread is None or not self._thread.is_alive():  # it is not in the child of a fork
+            if self._thread is None:
                 self._start()
             self._changed.notify()
 
@@ -182,6 +188,10 @@ class Background:
                 if is_done or work.is_cancelled:
                     work.close()
                     self._waiting[work.tenant].pop(work, None)
+                else:
+                    self._waiting[work.tenant][work] = self._waiting[work.tenant].pop(
+                        work
+                    )  # behind its tenant's others
                 heappush(self._turns, (used + took, next(self._arrivals), work.tenant))
             del taken, work  # what was done must not stay in memory until the next comes
 
@@ -203,5 +213,6 @@ def _one_step(work: Callable[[], _T]) -> Steps[_T]:
 
 
 _background = Background()
+os.register_at_fork(after_in_child=_background.begin_anew)
 run, run_steps, waiting = _background.run, _background.run_steps, _background.waiting
 """Work in the process's one background thread: see `Background`."""

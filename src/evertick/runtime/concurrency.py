@@ -4,10 +4,10 @@ takes all of a shared resource.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
@@ -90,11 +90,25 @@ class _Pending(Generic[_T, _R]):
 
 
 class Cached(Generic[_T]):
-    """What `compute` returns or raises, cached for so many seconds. Calls during a computation wait for it."""
+    """What `compute` returns or raises, cached for so many seconds. Calls during a computation wait for it.
 
-    def __init__(self, compute: Callable[[], Awaitable[_T]], seconds: float) -> None:
+    `times_as_long`: at least for so many times as long as it took, but for no more than `max_seconds`.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[], Awaitable[_T]],
+        seconds: float,
+        *,
+        times_as_long: float = 0.0,
+        max_seconds: float = 30.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._compute = compute
         self._seconds = seconds
+        self._times_as_long = times_as_long
+        self._max_seconds = max_seconds
+        self._monotonic = monotonic
         self._until = 0.0
         self._task: asyncio.Task[_T] | None = None
 
@@ -103,16 +117,34 @@ class Cached(Generic[_T]):
 
     def refresh(self) -> asyncio.Task[_T]:
         """Compute it anew if it is too old, unless that is under way, for a caller that need not wait."""
-        if self._task is None or (self._task.done() and time.monotonic() > self._until):
+        if self._task is None or (self._task.done() and self._monotonic() > self._until):
             self._task = asyncio.create_task(self._computed())
             self._task.add_done_callback(_mark_retrieved)
         return self._task
 
     async def _computed(self) -> _T:
+        began = self._monotonic()
         try:
             return await self._compute()
         finally:
-            self._until = time.monotonic() + self._seconds
+            now = self._monotonic()
+            self._until = now + max(self._seconds, min(self._times_as_long * (now - began), self._max_seconds))
+
+
+class InFlight:
+    """Computations that are under way: calls with an equal key share one, and its result or error."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def share(self, key: Hashable, compute: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """What the computation of this key returns or raises: the one under way, or a new one."""
+        task: asyncio.Task[_T] | None = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(compute())
+            task.add_done_callback(_mark_retrieved)
+            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+        return await asyncio.shield(task)  # one of the callers may be cancelled
 
 
 def _mark_retrieved(task: "asyncio.Task[_T]") -> None:

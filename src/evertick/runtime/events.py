@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 from evertick.contract.access import AuditEntry
 from evertick.contract.events import (
     EVENT_PREFIX,
+    SPEC_VERSION,
     ChangedJob,
     Event,
     EventData,
@@ -85,7 +86,7 @@ def _event_of(row: EventRow, attempts: Sequence[EventAttempt]) -> Event:
     data = _data_of(row, attempts)
     job_id = None if row.job_id is None else format_id(Prefix.JOB, row.job_id)
     return Event(
-        specversion="1.0",
+        specversion=SPEC_VERSION,
         id=str(row.position),
         source=SOURCE + format_id(Prefix.TENANT, row.tenant_id),
         type=EVENT_PREFIX + row.type,
@@ -142,7 +143,7 @@ def _with_name(entry: _E, tenant_id: int) -> _E:
 
 def _lost(tenant_id: int, after: int, until: int) -> Event:
     return Event(
-        specversion="1.0",
+        specversion=SPEC_VERSION,
         id=str(until),
         source=SOURCE + format_id(Prefix.TENANT, tenant_id),
         type=EVENT_PREFIX + EventType.EVENTS_LOST,

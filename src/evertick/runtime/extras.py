@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from evertick.domain.errors import EvertickError
 
@@ -12,6 +13,18 @@ class MissingExtra(EvertickError, ImportError):  # noqa: N818 - says what is mis
     """A part of Evertick is not installed."""
 
 
+def has_server() -> bool:
+    """Whether the server's packages are installed; imports none of them."""
+    try:
+        return find_spec("asyncpg") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def needs_server(what: str) -> str:
+    return f"{what} needs the server: pip install 'evertick[server]'"
+
+
 @contextmanager
 def server_extra(what: str) -> Iterator[None]:
     """Around imports that need the server's packages: says how to install them where they are missing."""
@@ -20,4 +33,4 @@ def server_extra(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
             raise
-        raise MissingExtra(f"{what} needs the server: pip install 'evertick[server]'") from error
+        raise MissingExtra(needs_server(what)) from error

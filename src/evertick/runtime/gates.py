@@ -44,6 +44,11 @@ class Gates:
             self._noted.update(gate_ids)
             self.loop.wake()
 
+    @property
+    def is_noted(self) -> bool:
+        """Whether something may pass at a gate that was not looked at since."""
+        return bool(self._noted)
+
     async def step(self) -> float:
         """Let runs in where something was noted, and each second where a sweep looks."""
         is_sweep = self._partitions is not None and time.monotonic() >= self._sweep_due

@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import IO, Any
 
-from evertick.config import LOG_FORMATS
+from evertick.config.values import LOG_FORMATS
 from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import to_us
 from evertick.runtime.terminal import terminal_safe, terminal_safe_json
 
-LEVELS = ("debug", "info", "warning", "error")
-DEFAULT_LEVEL = "info"
 TEXT, JSON = LOG_FORMATS
 MAX_CHARACTERS = 16_000
 """Of a message or traceback in JSON: what collects logs cuts longer lines, and then they are not JSON any more."""
 MAX_NAMED = 20
 """Runs or jobs that one record names at most: it may be about thousands."""
 _ROOT = "evertick."
+_LIBRARIES = ("aiohttp", "asyncio", "botocore", "httpcore", "httpx", "urllib3")
+"""Of these only warnings are logged: with each request, some log what Evertick itself does."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -59,11 +59,18 @@ class JsonFormatter(logging.Formatter):
         return terminal_safe_json(text)
 
 
-def set_up_logs(level: str = DEFAULT_LEVEL, log_format: str = TEXT, stream: IO[str] | None = None) -> None:
-    """Send the log of this process to a stream, stderr by default; of other libraries only warnings."""
+def set_up_logs(
+    level: str, log_format: str = TEXT, stream: IO[str] | None = None, *, has_users_code: bool = False
+) -> None:
+    """Send the log of this process to a stream, stderr by default: Evertick's and, where it runs users' code, that of
+    all loggers but those of libraries that we use; of the others only warnings.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == JSON else LineFormatter())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper() if has_users_code else logging.WARNING, handlers=[handler], force=True)
+    for name in _LIBRARIES:
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("evertick").setLevel(level.upper())
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.metrics.catalog import LOOP_DELAY
 from evertick.metrics.exposition import MEDIA_TYPE, page
 from evertick.metrics.queue_labels import queue_labels

@@ -2,7 +2,8 @@
 
 One span of each kind for each attempt, under the span of its firing:
 
-    fire       due → fired, by the scheduler; the root, or a child of the span that asked for the run
+    fire       due → fired, by the scheduler; the root, or a child of the span that asked for the run. It links to the
+    │          span in which the job was created or last edited, if that is known
     ├ lease    fired → leased: the time in the queue
     ├ handle   the call of the handler; `deliver` for a webhook. It is the current span while the handler runs
     └ record   finished → recorded
@@ -23,6 +24,7 @@ from typing import ParamSpec, TypeAlias, TypeVar, assert_never
 from opentelemetry import trace
 from opentelemetry.context import Context, attach
 from opentelemetry.trace import (
+    Link,
     NonRecordingSpan,
     Span,
     SpanContext,
@@ -130,7 +132,9 @@ class RunTracer:
                     "evertick.run_id": run_id,
                     "evertick.timer": run.kind,
                 }
-                span = self._start_fire(context, caller, min(run.due_us, now_us), attributes)
+                author = None if run.author is None else parse_traceparent(run.author)
+                links = [] if author is None else [Link(_span_context(author))]
+                span = self._start_fire(context, caller, min(run.due_us, now_us), attributes, links)
                 span.end(now_us * _NS)
 
     @_harmless
@@ -202,21 +206,31 @@ class RunTracer:
         trace_id = trace_id_of(run_id)
         return TraceContext(trace_id, span_id, self._is_sampled(trace_id))
 
+    @_harmless
+    def is_sampled(self, job_id: int, fire_at_us: int) -> bool:
+        """Whether the spans of a run are recorded that nobody has asked for."""
+        return self._is_sampled(trace_id_of(format_run_id(job_id, fire_at_us)))
+
     def _is_sampled(self, trace_id: int) -> bool:
         if self._sampler is None:
             return True
         return bool(self._sampler.should_sample(Context(), trace_id, "fire").decision.is_sampled())
 
     def _start_fire(
-        self, context: TraceContext, caller: TraceContext | None, start_us: int, attributes: dict[str, str]
+        self,
+        context: TraceContext,
+        caller: TraceContext | None,
+        start_us: int,
+        attributes: dict[str, str],
+        links: list[Link],
     ) -> Span:
         kind = SpanKind.PRODUCER
         if self._with_ids is None:
             # A provider of others gives the span an id of its own: then it is beside the others of its attempt.
-            return self._tracer.start_span("fire", _parent(context), kind, attributes, start_time=start_us * _NS)
+            return self._tracer.start_span("fire", _parent(context), kind, attributes, links, start_us * _NS)
         parent = Context() if caller is None else _parent(caller)
         with self._with_ids(context.trace_id, context.span_id):
-            return self._tracer.start_span("fire", parent, kind, attributes, start_time=start_us * _NS)
+            return self._tracer.start_span("fire", parent, kind, attributes, links, start_us * _NS)
 
 
 def _span_context(context: TraceContext) -> SpanContext:

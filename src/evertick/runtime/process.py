@@ -6,7 +6,7 @@ import math
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from evertick.domain.errors import EvertickError
@@ -20,6 +20,9 @@ thousands. Not many more: an error that a handler keeps in a variable is a cycle
 REPEAT_SECONDS = 1.0
 """A signal to a process group arrives twice where a parent, such as make, passes it on: that is one request to stop."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+INTERRUPTED = 130
+"""The exit code of a process that Ctrl-C ended."""
+_hurries: set[Callable[[], None]] = set()
 
 
 class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
@@ -28,10 +31,15 @@ class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
 
 @contextmanager
 def stop_signal() -> Iterator[asyncio.Event]:
-    """An event that the first SIGTERM or SIGINT sets. A later one, after `REPEAT_SECONDS`, stops at once."""
+    """An event that the first SIGTERM or SIGINT sets.
+
+    A later one, after `REPEAT_SECONDS`, hurries what waits for the end of something (`hurried`). If nothing does, and
+    the next time in any case, it stops the process at once.
+    """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    first = math.inf
+    earlier = math.inf
+    is_hurried = False
 
     def restore() -> None:
         for number in _SIGNALS:
@@ -39,17 +47,23 @@ def stop_signal() -> Iterator[asyncio.Event]:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
     def stop() -> None:
-        nonlocal first
+        nonlocal earlier
         stopping.set()
-        first = time.monotonic()
+        earlier = time.monotonic()
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, repeat)  # not by the loop, which may hang by then
 
     def repeat(number: int, _: object) -> None:
-        if time.monotonic() - first >= REPEAT_SECONDS:
-            restore()
-            signal.raise_signal(number)
+        nonlocal earlier, is_hurried
+        if time.monotonic() - earlier < REPEAT_SECONDS:
+            return
+        if _hurries and not is_hurried:
+            is_hurried, earlier = True, time.monotonic()
+            loop.call_soon_threadsafe(_hurry)
+            return
+        restore()
+        signal.raise_signal(number)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop)
@@ -57,6 +71,30 @@ def stop_signal() -> Iterator[asyncio.Event]:
         yield stopping
     finally:
         restore()
+
+
+@contextmanager
+def hurried(call: Callable[[], None]) -> Iterator[None]:
+    """For the duration of the block, a second signal calls this, on the event loop, instead of ending the process."""
+    _hurries.add(call)
+    try:
+        yield
+    finally:
+        _hurries.discard(call)
+
+
+def _hurry() -> None:
+    for call in list(_hurries):
+        call()
+
+
+@contextmanager
+def quiet_interrupt() -> Iterator[None]:
+    """End the process by Ctrl-C without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
 
 
 def raise_descriptor_limit() -> int:

@@ -41,6 +41,10 @@ def run_of(row: RunRow) -> Run:
         result_code=row.code,
         error=row.error,
         waiting_for=None if row.waits_at_gate is None else waiting_for(row.waits_at_gate),
+        name=row.name,
+        handler=row.handler,
+        queue=row.queue,
+        progress=row.progress,
     )
 
 
@@ -59,6 +63,7 @@ def gap_of(row: GapRow) -> Gap:
         until=row.last_at,
         count=row.ticks,
         spec_version=row.spec_version,
+        behind=None if row.behind_at is None else format_run_id(row.job_id, to_us(row.behind_at)),
     )
 
 
@@ -75,6 +80,7 @@ def attempt_of(row: AttemptRow) -> Attempt:
         attempt=run.attempt,
         status=status,
         due_at=row.due_at,
+        leased_at=row.leased_at,
         started_at=run.started_at,
         finished_at=run.finished_at,
         duration_ms=_milliseconds(run.started_at, run.finished_at),

@@ -5,16 +5,17 @@ imported only when tracing is turned on.
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from evertick.config import Tracing
+from evertick.config.values import Tracing
 from evertick.domain.attempt import Attempt
 from evertick.domain.ids import format_run_id
 from evertick.domain.schedule.instants import to_us
-from evertick.domain.tracing import attempt_context, parse_traceparent
+from evertick.domain.tracing import TraceContext, attempt_context, attempt_traceparent, parse_traceparent
 from evertick.runtime.extras import MissingExtra
 
 if TYPE_CHECKING:
@@ -99,12 +100,26 @@ async def _shut_down(tracer: "RunTracer", shutdown: Callable[[], object]) -> Non
         await asyncio.wait_for(done.wait(), SHUTDOWN_SECONDS)
 
 
+def current_traceparent() -> str | None:
+    """The context of the span that the caller is in. None: it is in none, or its program does not use OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry.trace import get_current_span  # noqa: PLC0415 - it was imported by the program, if at all
+
+    current = get_current_span().get_span_context()
+    if not current.is_valid:
+        return None
+    return str(TraceContext(current.trace_id, current.span_id, is_sampled=current.trace_flags.sampled))
+
+
 def traceparent_of(attempt: Attempt, run_id: str | None = None) -> str:
     """The trace context that an attempt hands on: to a receiver, a handler or a remote worker. `run_id`: if known."""
     if _active is not None and (context := _active.context_to_hand_on(attempt)) is not None:
         return str(context)
-    if attempt.due_at is None and attempt.trace_parent is not None:
-        return attempt.trace_parent  # what the server gave a remote worker
-    caller = None if attempt.trace_parent is None else parse_traceparent(attempt.trace_parent)
+    given, seq = attempt.trace_parent, attempt.token[1]
+    if given is not None and attempt.due_at is None:
+        return given  # what the server gave a remote worker
     run_id = run_id or format_run_id(attempt.job_id, to_us(attempt.fire_at))
-    return str(attempt_context(run_id, attempt.token[1], caller))
+    if given is None:
+        return attempt_traceparent(run_id, seq)
+    return str(attempt_context(run_id, seq, parse_traceparent(given)))

@@ -72,6 +72,10 @@ class Notifier:
         """A member came or went, or partitions are free."""
         self._add(MEMBERS, ())
 
+    def take(self, channel: str) -> set[int]:
+        """What was to be sent on a channel, where no loop sends it."""
+        return self._ids.pop(channel, set())
+
     def _add(self, channel: str, ids: Iterable[int]) -> None:
         self._ids.setdefault(channel, set()).update(ids)
         self._loop.wake()

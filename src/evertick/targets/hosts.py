@@ -25,6 +25,9 @@ class HostCircuits(Protocol):
     def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
         """How a delivery that was made, and began at this monotonic time, has ended. None: it was broken off."""
 
+    def answered(self, host: TenantHost, count: int, *, began: float) -> None:
+        """So many deliveries that began then have ended, and none was a probe: the host works."""
+
 
 class NoCircuits:
     """Every delivery is made."""
@@ -37,6 +40,9 @@ class NoCircuits:
 
     def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
         """Nobody wants to know."""
+
+    def answered(self, host: TenantHost, count: int, *, began: float) -> None:
+        """Nor that."""
 
 
 class HostRateLimits(Protocol):
@@ -131,15 +137,41 @@ class Hosts:
             self._circuits.ended(tenant_host, outcome, began=began, is_probe=is_probe)
         return probe_outcome(tenant_host.host, outcome) if is_probe else outcome
 
+    def is_open(self, tenant_host: TenantHost, *, has_breaker: bool) -> bool:
+        """Whether deliveries may be made without asking further. Who makes one then says how it `ended`."""
+        return (
+            not self._backoff.holds(tenant_host)
+            and (not has_breaker or self._circuits.is_closed(tenant_host))
+            and not self._rates.is_limited(tenant_host)
+        )
+
+    def ended(
+        self, tenant_host: TenantHost, outcome: AttemptOutcome | None, *, began: float, has_breaker: bool
+    ) -> None:
+        """How a delivery to an open host has ended. None: it was broken off."""
+        if outcome is not None:
+            self._note(tenant_host, outcome)
+        if has_breaker:
+            self._circuits.ended(tenant_host, outcome, began=began, is_probe=False)
+
+    def answered(self, tenant_host: TenantHost, count: int, *, began: float, with_breaker: int) -> None:
+        """So many deliveries to an open host that began then were answered by one that works."""
+        if count:
+            self._backoff.end(tenant_host)
+        if with_breaker:
+            self._circuits.answered(tenant_host, with_breaker, began=began)
+
     async def _call(
         self, tenant_host: TenantHost, call: Callable[[], Awaitable[AttemptOutcome]], *, has_token: bool
     ) -> AttemptOutcome:
         outcome = await call()
+        self._note(tenant_host, outcome)
+        if has_token and isinstance(outcome, NotStarted):
+            self._rates.give_back(tenant_host)
+        return outcome
+
+    def _note(self, tenant_host: TenantHost, outcome: AttemptOutcome) -> None:
         if not isinstance(outcome, NotStarted):
             self._backoff.end(tenant_host)
-            return outcome
-        if has_token:
-            self._rates.give_back(tenant_host)
-        if outcome.is_host_busy:
+        elif outcome.is_host_busy:
             self._backoff.begin(tenant_host)
-        return outcome

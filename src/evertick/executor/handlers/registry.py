@@ -7,15 +7,19 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.inspect import CustomType, UnionType, type_info as inspect_type
 
-from evertick.domain.attempt import Attempt, AttemptOutcome
+from evertick.domain.attempt import MAX_OUTPUT_BYTES, SUCCEEDED, Attempt, AttemptOutcome
 from evertick.domain.errors import InvalidInput
-from evertick.executor.handlers.run import DoNotRetry, Run, succeeded
+from evertick.executor.handlers.hooks import Hooks
+from evertick.executor.handlers.middleware import Middleware, call_async, call_in_thread
+from evertick.executor.handlers.run import DoNotRetry, HandlerCall, Run, dumped, is_model, succeeded
 
 Function = Callable[..., Any]
 _RUN_NAMES = frozenset({"run", "_run", "_"})
@@ -28,7 +32,15 @@ class Handler(Protocol):
     @property
     def is_async(self) -> bool: ...
 
-    def call(self, attempt: Attempt, started_at: datetime) -> Any:
+    @property
+    def start_cost(self) -> float:
+        """What its start costs in a turn of the event loop, where turns are limited."""
+
+    @property
+    def begin(self) -> Callable[[Sequence[Any]], None] | None:
+        """If there is one, it begins many attempts at once, given as `Running`; each is told how it ended."""
+
+    def call(self, attempt: Attempt, started_at: datetime, call: HandlerCall) -> Any:
         """Do the work: the result, or for an async handler what is to be awaited."""
 
     def outcome_of(self, value: Any) -> AttemptOutcome:
@@ -45,7 +57,7 @@ class Registry(Protocol):
     def names(self) -> Sequence[str]:
         """What attempts wait for that were put back and can be run here."""
 
-    def find(self, name: str | None) -> Handler | None: ...
+    def find(self, attempt: Attempt) -> Handler | None: ...
 
     def kinds(self) -> set[bool]:
         """Of the handlers that there are: whether they are async."""
@@ -65,11 +77,12 @@ class PayloadBinding:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
         self._function = function
-        self.run_name: str | None = None
+        signature = inspect.signature(function)
+        self.run_name = run_parameter(signature)
         self.fields: dict[str, inspect.Parameter] = {}
         self.takes_more = False
         self._is_first_positional = False
-        for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+        for number, parameter in enumerate(signature.parameters.values()):
             self._place(number, parameter)
         self.takes_payload = bool(self.fields) or self.takes_more
         self.is_run_alone = self._is_first_positional and not self.takes_payload
@@ -88,6 +101,11 @@ class PayloadBinding:
             named |= {key: value for key, value in every.items() if key not in self.fields and key != self.run_name}
         return named
 
+    def check(self, payload: str | None) -> None:
+        """Raise Misfit for a payload, given as JSON, that does not fit the parameters."""
+        if self.takes_payload:
+            self.arguments(payload)
+
     def _place(self, number: int, parameter: inspect.Parameter) -> None:
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise InvalidInput("handler", f"{self._name!r} takes {parameter.name!r} by position only")
@@ -95,8 +113,7 @@ class PayloadBinding:
             self.takes_more = True
         elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             raise InvalidInput("handler", f"{self._name!r} takes *{parameter.name}: a payload's fields have names")
-        elif self.run_name is None and _is_run(number, parameter):
-            self.run_name = parameter.name
+        elif parameter.name == self.run_name:
             self._is_first_positional = number == 0 and parameter.kind is _EITHER
         else:
             self.fields[parameter.name] = parameter
@@ -106,7 +123,7 @@ class PayloadBinding:
         hints = _hints(self._function)
         fields = [(name, *_field(parameter, hints.get(name, Any))) for name, parameter in self.fields.items()]
         shape = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=not self.takes_more)
-        self._decoder = msgspec.json.Decoder(shape)
+        self._decoder = msgspec.json.Decoder(shape, dec_hook=_from_json)
         return self._decoder
 
 
@@ -117,6 +134,12 @@ def _is_run(number: int, parameter: inspect.Parameter) -> bool:
     if isinstance(annotation, str) and annotation.strip("\"'").rpartition(".")[2] == "Run":
         return True
     return number == 0 and annotation is inspect.Parameter.empty and parameter.name in _RUN_NAMES
+
+
+def run_parameter(signature: inspect.Signature) -> str | None:
+    """The name of the parameter that gets the run."""
+    placed = enumerate(signature.parameters.values())
+    return next((parameter.name for number, parameter in placed if _is_run(number, parameter)), None)
 
 
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
@@ -144,11 +167,24 @@ def _is_convertible(hint: Any) -> bool:
 
 def _has_custom(info: Any) -> bool:
     if isinstance(info, CustomType):
-        return True
+        return not is_model(info.cls)
     inner = (info.types if isinstance(info, UnionType) else ()) + tuple(
         getattr(info, name) for name in ("item_type", "key_type", "value_type") if hasattr(info, name)
     )
     return any(map(_has_custom, inner))
+
+
+def _from_json(kind: type, value: Any) -> Any:
+    # Strings are also what JSON has for instants and numbers of arbitrary precision.
+    return kind.model_validate(value) if is_model(kind) else value  # type: ignore[attr-defined]
+
+
+def to_json(value: Any) -> Any:
+    """A payload of Python objects as JSON values: what handlers' parameters are made from again."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=dumped)
+    except (TypeError, RecursionError) as error:
+        raise InvalidInput("payload", f"cannot be written as JSON: {error}") from None
 
 
 def _explained(error: msgspec.ValidationError) -> str:
@@ -156,23 +192,53 @@ def _explained(error: msgspec.ValidationError) -> str:
     return text[:1].lower() + text[1:].replace(" - at `$`", "").replace("`$.", "`")
 
 
+@dataclass(slots=True)
+class ResultLimit:
+    """The longest result that is kept, in bytes of JSON. 0: none is, nor its beginning."""
+
+    max_bytes: int = MAX_OUTPUT_BYTES
+
+
 class FunctionHandler:
     """One function under its name. Calling it with an attempt calls the function as its parameters ask for."""
 
-    __slots__ = ("_binding", "_function", "is_async", "name")
+    __slots__ = ("_binding", "_function", "_middleware", "_result_limit", "is_async", "keeps_result", "name")
+    start_cost = 1.0
+    begin = None
 
-    def __init__(self, name: str, function: Function) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Function,
+        middleware: Sequence[Middleware] = (),
+        result_limit: ResultLimit | None = None,
+    ) -> None:
         kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(kind(_bare(function)) for kind in kinds):
             raise InvalidInput("handler", f"{name!r} yields: a handler runs to its end and returns")
         self.name = name
         self.is_async = _is_async(function)
         self._function = function
+        self.keeps_result = True
+        self._middleware = middleware
+        self._result_limit = result_limit or ResultLimit()
         self._binding = PayloadBinding(name, function)
 
-    def call(self, attempt: Attempt, started_at: datetime) -> Any:
+    @property
+    def binding(self) -> PayloadBinding:
+        return self._binding
+
+    def call(self, attempt: Attempt, started_at: datetime, call: HandlerCall | None = None) -> Any:
+        run = Run(attempt, started_at, call)
+        if not self._middleware:
+            return self._call(attempt, run)
+        inner = partial(self._call, attempt, run)
+        if self.is_async:
+            return call_async(self._middleware, run, inner)
+        return call_in_thread(self._middleware, run, inner, None if call is None else call.loop)
+
+    def _call(self, attempt: Attempt, run: Run) -> Any:
         binding = self._binding
-        run = Run(attempt, started_at)
         if binding.is_run_alone:
             result = self._function(run)
         else:
@@ -187,7 +253,19 @@ class FunctionHandler:
         return result
 
     def outcome_of(self, value: Any) -> AttemptOutcome:
-        return succeeded(value)
+        max_bytes = self._result_limit.max_bytes if self.keeps_result else 0
+        return succeeded(value, self.name, max_bytes) if max_bytes else SUCCEEDED
+
+    def read_output(self, output: Any) -> Any:
+        """What the function returned, from the JSON that was kept, by the annotation of its result."""
+        hint = _hints(self._function).get("return", Any)
+        if hint is Any or not _is_convertible(hint):
+            return output
+        try:
+            return msgspec.convert(output, hint, str_keys=True, dec_hook=_from_json)
+        except msgspec.ValidationError as error:
+            text = f"of handler {self.name!r} does not fit its annotation: {_explained(error)}"
+            raise InvalidInput("result", text) from None
 
     def deadline_seconds(self, attempt: Attempt) -> float:
         return attempt.timeout_seconds
@@ -198,13 +276,31 @@ class Handlers(Mapping[str, FunctionHandler]):
 
     def __init__(self, functions: Mapping[str, Function] | None = None) -> None:
         self._handlers: dict[str, FunctionHandler] = {}
+        self.middleware: list[Middleware] = []
+        self.hooks = Hooks()
+        self.result_limit = ResultLimit()
         for name, function in (functions or {}).items():
             self.add(name, function)
 
     def add(self, name: str, function: Function) -> None:
         if name in self._handlers:
             raise InvalidInput("handler", f"there are two handlers named {name!r}: give one of them another name")
-        self._handlers[name] = FunctionHandler(name, function)
+        self._handlers[name] = FunctionHandler(name, function, self.middleware, self.result_limit)
+
+    def add_middleware(self, function: Function) -> None:
+        try:
+            inspect.signature(function).bind(None, None)
+        except (TypeError, ValueError):
+            text = f"{Middleware(function).name!r} must take two arguments, the run and call_next"
+            raise InvalidInput("middleware", text) from None
+        self.middleware.append(Middleware(function))
+
+    def unwrapped(self) -> Iterator[str]:
+        """What middleware does not wrap, in words."""
+        names = ", ".join(name for name, handler in self._handlers.items() if handler.is_async)
+        for each in self.middleware:
+            if names and not each.is_async:
+                yield f"middleware {each.name!r} does not wrap async handlers ({names}): one that is async wraps all"
 
     def __getitem__(self, name: str) -> FunctionHandler:
         return self._handlers[name]
@@ -215,8 +311,11 @@ class Handlers(Mapping[str, FunctionHandler]):
     def __len__(self) -> int:
         return len(self._handlers)
 
-    def find(self, name: str | None) -> FunctionHandler | None:
-        return None if name is None else self._handlers.get(name)
+    def find(self, attempt: Attempt) -> FunctionHandler | None:
+        return None if attempt.handler is None else self.named(attempt.handler)
+
+    def named(self, name: str) -> FunctionHandler | None:
+        return self._handlers.get(name)
 
     @property
     def names(self) -> list[str]:

@@ -3,25 +3,41 @@
 Two exceptions let a handler say how to go on.
 """
 
+import asyncio
 import logging
 import traceback
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
+from evertick.domain.attempt import (
+    MAX_OUTPUT_BYTES,
+    Attempt,
+    AttemptOutcome,
+    Deferred,
+    Failed,
+    HandedOver,
+    NotStarted,
+    Succeeded,
+)
 from evertick.domain.errors import EvertickError
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
-from evertick.domain.job.checks import UNSTORABLE
+from evertick.domain.job.checks import MAX_DEPTH, UNSTORABLE
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.runtime.logs import run_fields
 from evertick.runtime.tracing import traceparent_of
 
+logger = logging.getLogger("evertick.worker")
+
 EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
+PROGRESS_CHARACTERS = 200
 _FRAMES = 12
+_OWN_FILES = str(Path(__file__).parents[2])
 
 
 class DoNotRetry(EvertickError):  # noqa: N818 - an instruction
@@ -51,13 +67,21 @@ class RunLogger(logging.LoggerAdapter[logging.Logger]):
         self.logger.log(level, text, *args, **kwargs)
 
 
+class HandlerCall(Protocol):
+    """The call of a handler, as the executor sees it: `loop` is that of the worker, for a handler in a thread."""
+
+    progress: str | None
+    loop: asyncio.AbstractEventLoop | None
+
+
 class Run:
     """One attempt of a run. What costs anything is worked out when it is asked for: most handlers need little of it."""
 
-    __slots__ = ("_attempt", "_logger", "_payload", "started_at")
+    __slots__ = ("_attempt", "_call", "_logger", "_payload", "started_at")
 
-    def __init__(self, attempt: Attempt, started_at: datetime) -> None:
+    def __init__(self, attempt: Attempt, started_at: datetime, call: HandlerCall | None = None) -> None:
         self._attempt = attempt
+        self._call = call
         self._logger: RunLogger | None = None
         self._payload: Any = msgspec.UNSET
         self.started_at = started_at
@@ -120,6 +144,14 @@ class Run:
         """When the attempt is given up as timed out, by the database's clock."""
         return self.started_at + timedelta(seconds=self._attempt.timeout_seconds)
 
+    def progress(self, text: object) -> None:
+        """Say how far it is, as in "3 of 10". Lists of runs show the latest text while the attempt runs.
+
+        It may be called often, from any thread: a worker tells the latest texts at most once a second.
+        """
+        if self._call is not None:
+            self._call.progress = shown_progress(str(text))
+
     @property
     def logger(self) -> RunLogger:
         """Logs to `evertick.run` with the run's name and id."""
@@ -128,9 +160,61 @@ class Run:
         return self._logger
 
 
-def succeeded(value: Any) -> Succeeded:
-    """The handler returned something."""
-    return Succeeded(excerpt_of(value))
+def succeeded(value: Any, handler: str, max_bytes: int = MAX_OUTPUT_BYTES) -> Succeeded:
+    """The handler returned something. Of what cannot be kept the beginning is: the attempt succeeded all the same."""
+    try:
+        output = to_output(value, max_bytes)
+    except Unkept as unkept:
+        logger.warning("what handler %r returned is not kept: %s", handler, unkept)
+        return Succeeded(excerpt_of(value))
+    return Succeeded(output=output)
+
+
+class Unkept(EvertickError):  # noqa: N818 - says what is wrong
+    """An output that is no JSON, or too long."""
+
+
+def to_output(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
+    """What a handler returned as JSON; Unkept says why that cannot be kept."""
+    try:
+        return _json_of(value, max_bytes)
+    except Unkept:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a user's object does when it is looked at
+        raise Unkept(f"it cannot be written as JSON: {_text(error)}") from None
+
+
+def _json_of(value: Any, max_bytes: int) -> str:
+    encoded = msgspec.json.encode(value, enc_hook=dumped)
+    if len(encoded) > max_bytes:
+        raise Unkept(f"as JSON it has {len(encoded):,} bytes, and at most {max_bytes:,} are kept")
+    decoded = msgspec.json.decode(encoded)  # refuses a msgspec.Raw that is no JSON
+    if encoded.count(b"[") + encoded.count(b"{") > MAX_DEPTH and _is_deep(decoded):
+        raise Unkept(f"it is nested more than {MAX_DEPTH} levels deep")
+    return encoded.decode()
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether JSON is nested deeper than programs can be expected to read."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [value for values in inner for value in values]
+        if not level:
+            return False
+    return True
+
+
+def dumped(value: Any) -> Any:
+    """What msgspec does not know as JSON values: models of pydantic, which need not be installed."""
+    if is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise TypeError(f"it has a {type(value).__qualname__}")
+
+
+def is_model(kind: Any) -> bool:
+    """Whether it is a model of pydantic."""
+    return isinstance(kind, type) and hasattr(kind, "model_validate") and hasattr(kind, "model_dump")
 
 
 def failed(error: BaseException) -> Failed:
@@ -139,8 +223,13 @@ def failed(error: BaseException) -> Failed:
     return Failed(error_of(error), retryable=not isinstance(error, DoNotRetry), wait=wait)
 
 
-def unstorable(outcome: AttemptOutcome, error: BaseException) -> Failed:
-    """What is recorded in place of an outcome that cannot be stored: a failure that says so."""
+def unstorable(outcome: AttemptOutcome, error: BaseException) -> Failed | Succeeded:
+    """What is recorded in place of an outcome that cannot be stored: a failure that says so. What was done is not done
+    again: it stays a success, which says so in place of its output, or has nothing but that.
+    """
+    if isinstance(outcome, Succeeded):
+        text = _cut(clean(f"what it returned could not be stored: {_text(error)}"), EXCERPT_BYTES)
+        return Succeeded(None if outcome.output is None else text, outcome.code)
     text = _cut(clean(f"its outcome, {_result(outcome)}, could not be stored: {_text(error)}"), ERROR_BYTES)
     return Failed(text, retryable=not isinstance(outcome, Failed) or outcome.retryable)
 
@@ -162,22 +251,31 @@ def _result(outcome: AttemptOutcome) -> Outcome:
 def excerpt_of(value: Any) -> str:
     """The beginning of a result, as compact JSON where it can be that."""
     try:
-        text = msgspec.json.encode(value)[:EXCERPT_BYTES].decode(errors="ignore")
+        text = msgspec.json.encode(value, enc_hook=dumped)[:EXCERPT_BYTES].decode(errors="ignore")
     except Exception:  # noqa: BLE001 - whatever a user's object does when it is looked at
         text = _cut(_repr(value), EXCERPT_BYTES)
     return clean(text)
 
 
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_OWN_FILES)
+
+
 def error_of(error: BaseException) -> str:
     """`Type: message`, then the innermost lines of the traceback as far as they fit."""
     head = _cut(clean(f"{type(error).__name__}: {_text(error)}".removesuffix(": ")), ERROR_BYTES)
-    # The outermost frame is the executor's own.
-    frames = traceback.format_tb(error.__traceback__.tb_next, -_FRAMES) if error.__traceback__ else []
-    tail = clean("".join(frames)).rstrip()
+    # Outside of the handler's frames are the executor's own.
+    frames = list(dropwhile(_is_own, traceback.extract_tb(error.__traceback__)))
+    tail = clean("".join(traceback.format_list(frames[-_FRAMES:]))).rstrip()
     room = ERROR_BYTES - len(head.encode()) - 1
     if not tail or room <= 0:
         return head
     return f"{head}\n{tail.encode()[-room:].decode(errors='ignore')}"
+
+
+def shown_progress(text: str) -> str:
+    """How far an attempt is: one line, not too long."""
+    return clean(" ".join(text.split())[:PROGRESS_CHARACTERS])
 
 
 def clean(text: str) -> str:

@@ -128,11 +128,9 @@ class Circuits:
 
     def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
         verdict = verdict_of(outcome)
-        if not is_probe and (verdict is Verdict.UNKNOWN or began <= self._closed.get(host, -math.inf)):
+        if not is_probe and (verdict is Verdict.UNKNOWN or self._is_late(host, began)):
             return
-        tally = self._tallies.get(host)
-        if tally is None:
-            tally = self._tallies[host] = _Tally()
+        tally = self._tally(host)
         tally.calls += verdict is not Verdict.UNKNOWN
         if verdict is Verdict.FAILED:
             self._failed(host, tally, outcome)
@@ -140,6 +138,20 @@ class Circuits:
             tally.probe = verdict
             self._to_report.add(host)
             self._loop.wake()
+
+    def answered(self, host: TenantHost, count: int, *, began: float) -> None:
+        if not self._is_late(host, began):
+            self._tally(host).calls += count
+
+    def _is_late(self, host: TenantHost, began: float) -> bool:
+        """Whether a delivery that began then says how the host was before its circuit was closed."""
+        return began <= self._closed.get(host, -math.inf)
+
+    def _tally(self, host: TenantHost) -> _Tally:
+        tally = self._tallies.get(host)
+        if tally is None:
+            tally = self._tallies[host] = _Tally()
+        return tally
 
     async def report(self) -> None:
         """Report what was seen of hosts that failed or are watched. Costs nothing if there are none."""

@@ -37,10 +37,10 @@ try.
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -48,9 +48,10 @@ from evertick.contract.broker_targets import BrokerType
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
+from evertick.domain.schedule.instants import SECOND_US
 from evertick.domain.states import Outcome
 from evertick.executor.executor import GRACE, Executor
-from evertick.executor.source import AttemptCounters
+from evertick.executor.source import AttemptCounters, EndedAttempt
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.metrics.catalog import BROKER_MESSAGES, WEBHOOKS
 from evertick.roles.dispatcher.circuits import Circuits
@@ -65,8 +66,10 @@ from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.logs import run_fields
 from evertick.runtime.loop import Loop
-from evertick.store.database import Pool, open_pool
+from evertick.store.database import open_pool
+from evertick.store.engine.lanes import is_gated, queue_of
 from evertick.store.location import DatabaseAddress
+from evertick.store.statements import Connection
 from evertick.store.tenants.secrets import Seal
 from evertick.targets.brokers.publishers import Publishers
 from evertick.targets.brokers.target import BrokerDelivery
@@ -89,14 +92,8 @@ BACKSTOP_SECONDS = 30
 """A target ends an attempt at its timeout itself. If it does not, it is stopped so much later."""
 NO_HANDLER = ""
 """The handler of attempts that dispatchers put back."""
-
-
-class Target(Protocol):
-    """Where attempts of one type, or of several, are delivered."""
-
-    async def deliver(self, attempt: Attempt) -> AttemptOutcome: ...
-
-    async def close(self) -> None: ...
+_MADE = (Succeeded, Failed, HandedOver)
+"""The outcomes of deliveries that came to an end."""
 
 
 class _TypedTarget(msgspec.Struct):
@@ -110,7 +107,6 @@ class _TypedSpec(msgspec.Struct):
 _specs = msgspec.json.Decoder(_TypedSpec)
 
 
-@lru_cache(maxsize=4096)
 def type_in(spec: str) -> str:
     """The type of a job's target."""
     try:
@@ -120,29 +116,26 @@ def type_in(spec: str) -> str:
 
 
 class TargetHandler:
-    """Delivers each attempt to the target of its type. The only handler of a dispatcher, whatever attempts name."""
+    """Delivers attempts to targets of one type. `begin` begins many at once, where a target can do that.
+
+    A target ends an attempt at its timeout itself.
+    """
 
     is_async = True
-    names = (NO_HANDLER,)
 
-    def __init__(self, timeout_max: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Attempt], Awaitable[AttemptOutcome]],
+        timeout_max: Callable[[int], int],
+        begin: Callable[[Sequence[Any]], None] | None = None,
+    ) -> None:
+        self.begin = begin
+        self.start_cost = 1.0 if begin is None else MESSAGE_COST
+        self._deliver = deliver
         self._timeout_max = timeout_max
-        self.targets: dict[str, Target] = {}
 
-    def find(self, name: str | None) -> "TargetHandler":  # noqa: ARG002 - one for all
-        return self
-
-    def kinds(self) -> set[bool]:
-        return {True}
-
-    def call(self, attempt: Attempt, started_at: datetime) -> Any:  # noqa: ARG002 - a delivery has its own times
-        kind = type_in(attempt.spec or "")
-        target = self.targets.get(kind)
-        return _unknown(kind) if target is None else target.deliver(attempt)
-
-    async def close(self) -> None:
-        for target in set(self.targets.values()):
-            await target.close()
+    def call(self, attempt: Attempt, started_at: datetime, call: object) -> Any:  # noqa: ARG002 - a delivery has its own
+        return self._deliver(attempt)
 
     def outcome_of(self, value: AttemptOutcome) -> AttemptOutcome:
         return value
@@ -151,8 +144,31 @@ class TargetHandler:
         return min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id)) + BACKSTOP_SECONDS
 
 
-async def _unknown(kind: str) -> AttemptOutcome:
-    return NotStarted(f"deferred: this dispatcher knows no targets of type {kind}")
+class TargetHandlers:
+    """The handlers of a dispatcher, by the types of targets."""
+
+    names = (NO_HANDLER,)
+
+    def __init__(self, timeout_max: Callable[[int], int]) -> None:
+        self._timeout_max = timeout_max
+        self._by_type: dict[str, TargetHandler] = {}
+
+    def open(self, webhooks: WebhookTarget, brokers: BrokerDelivery) -> None:
+        by_type = {HTTP_QUEUE: TargetHandler(webhooks.deliver, self._timeout_max)}
+        for kind in BrokerType:
+            by_type[kind] = TargetHandler(brokers.deliver, self._timeout_max, brokers.begin)
+        self._by_type = by_type
+
+    def find(self, attempt: Attempt) -> TargetHandler:
+        kind = type_in(attempt.spec or "")
+        return self._by_type.get(kind) or TargetHandler(_unknown, self._timeout_max)
+
+    def kinds(self) -> set[bool]:
+        return {True}
+
+
+async def _unknown(attempt: Attempt) -> AttemptOutcome:
+    return NotStarted(f"deferred: this dispatcher knows no targets of type {type_in(attempt.spec or '')}")
 
 
 class Dispatcher:
@@ -178,22 +194,22 @@ class Dispatcher:
         self._resolve = resolve
         self._clock = clock or DatabaseClock()
         self._settings = settings or DeliverySettings(host_wait_seconds=HOST_WAIT_SECONDS, most_open=2 * concurrency)
-        self.keyring = Keyring(seal)
+        self.keyring = Keyring(seal, self._look)
         self.slots = FairSlots(concurrency, weight_of=self.keyring.weight_of)
-        self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds)
+        self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds, delay_of=self._delay_of)
         self._delivery_counts = DeliveryCounts()
-        self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts, self._look)
+        self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts)
         self._source = DatabaseSource(url, self._queues, lease_time=lease_time, redis_url=redis_url)
-        self._handler = TargetHandler(self.keyring.timeout_max)
+        self._handlers = TargetHandlers(self.keyring.timeout_max)
         self.executor = Executor(
             self._source,
-            self._handler,
+            self._handlers,
             concurrency=concurrency,
             threads=0,
             starts_at_once=STARTS_AT_ONCE,
-            start_cost=_start_cost,
             waiting=self.waiting,
             on_ended=self._ended,
+            on_gone=self.waiting.queue.leave,
             role="dispatcher",
             clock=self._clock,
         )
@@ -216,11 +232,11 @@ class Dispatcher:
         self.circuits = Circuits(self._source.pool, self._clock)
         self.host_rates = HostRates(self._source.pool, self._source.rate_slices)
         hosts = Hosts(self.circuits, self.host_rates)
-        webhooks = WebhookTarget(self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, hosts)
+        self._webhooks = WebhookTarget(self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, hosts)
         self.connections = DispatchedConnections(self._source.pool, self._seal)
         self.publishers = Publishers.guarded(guard, most=2 * self.slots.total)
         wait, source = self._settings.host_wait_seconds, self._settings.source
-        brokers = BrokerDelivery(
+        self._brokers = BrokerDelivery(
             self.connections,
             self.publishers,
             self.keyring.timeout_max,
@@ -228,13 +244,13 @@ class Dispatcher:
             slot_wait_seconds=wait,
             source=source,
         )
-        self._handler.targets = {HTTP_QUEUE: webhooks, **dict.fromkeys(BrokerType, brokers)}
+        self._handlers.open(self._webhooks, self._brokers)
         self.pausing = Pausing(self._source.pool)
         # A pool of their own: leasing must not wait for the events of tenants.
         self._events_pool = await open_pool(
             self._url, min_size=0, max_size=EVENT_CONNECTIONS, timeouts=timeouts.API, purpose="events"
         )
-        self.event_sinks = EventSinks(self._events_pool, self._delivery, brokers, self.keyring)
+        self.event_sinks = EventSinks(self._events_pool, self._delivery, self._brokers, self.keyring)
         await self.circuits.read()
         await self.host_rates.read()
         await self.keyring.learn_all(self._source.pool)
@@ -249,7 +265,8 @@ class Dispatcher:
         await self.pausing.stop()
         await self.event_sinks.stop()
         await self._events_pool.close()
-        await self._handler.close()
+        await self._webhooks.close()
+        await self._brokers.close()
         await self.executor.close()
 
     async def start(self) -> None:
@@ -280,9 +297,9 @@ class Dispatcher:
         await self.publishers.close_unused()
         return LOOK_SECONDS
 
-    async def _look(self, pool: Pool) -> None:
+    async def _look(self, connection: Connection) -> None:
         """See which tenants have attempts, and what follows from how many there are."""
-        await self.keyring.count(pool)
+        await self.keyring.count(connection)
         self.slots.share(self.keyring.weighted_sharing())
         egress = self._egress_for(self.keyring.tenants)
         if egress != self._egress:
@@ -291,30 +308,59 @@ class Dispatcher:
             self._delivery.permit(egress.policy)
             self.publishers.renew()
 
-    def _ended(self, attempt: Attempt, outcome: AttemptOutcome | None) -> None:
-        self.waiting.queue.leave(attempt)
-        if isinstance(outcome, Failed | NotStarted):
-            logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error, extra=run_fields(attempt))
-        if isinstance(outcome, HandedOver):
-            logger.debug("%s was handed over: %s", attempt.name, outcome.receipt, extra=run_fields(attempt))
-            self._delivery_counts.count(attempt.tenant_id)
-        if isinstance(outcome, Succeeded | Failed):
-            self._delivery_counts.count(attempt.tenant_id)
-            _count(type_in(attempt.spec or ""), outcome)
-        if isinstance(outcome, Failed) and outcome.is_target_gone:
-            self.pausing.add(attempt)
+    def _delay_of(self, attempt: Attempt) -> float | None:
+        """How many seconds ago an attempt became ready; None: it was put back since, or a limit may have delayed it."""
+        lane_id, seq = attempt.token
+        if attempt.deferrals or is_gated(lane_id):
+            return None
+        queue_id = queue_of(lane_id)
+        if queue_id in self._queues.capped or queue_id in self._queues.rates:
+            return None
+        return max(0, self._clock.now_us() - seq) / SECOND_US
+
+    def _ended(self, ended: Sequence[EndedAttempt]) -> None:
+        results: list[tuple[int, str]] = []
+        for each in ended:
+            attempt, outcome = each[0], each[1]
+            self.waiting.queue.leave(attempt)
+            if type(outcome) is Succeeded or type(outcome) is Failed:
+                results.append((queue_of(attempt.token[0]), _result_of(outcome)))
+            if type(outcome) is not Succeeded:
+                self._note(attempt, outcome)
+        self._delivery_counts.add([each[0].tenant_id for each in ended if type(each[1]) in _MADE])
+        for (queue_id, result), count in Counter(results).items():
+            _count(self._queues.name_of(queue_id), result, count)
+
+    def _note(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
+        """What follows from an end that is no success."""
+        match outcome:
+            case Failed():
+                _log(attempt, outcome.error)
+                if outcome.is_target_gone:
+                    self.pausing.add(attempt)
+            case NotStarted():
+                _log(attempt, outcome.error)
+            case HandedOver():
+                _log(attempt, f"handed over: {outcome.receipt}")
 
 
-def _start_cost(attempt: Attempt) -> float:
-    return 1.0 if type_in(attempt.spec or "") == HTTP_QUEUE else MESSAGE_COST
+def _log(attempt: Attempt, text: str) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, text, extra=run_fields(attempt))
 
 
-def _count(kind: str, outcome: Succeeded | Failed) -> None:
-    if isinstance(outcome, Failed):
-        result = "timeout" if outcome.result is Outcome.TIMED_OUT else "failed"
+def _result_of(outcome: Succeeded | Failed) -> str:
+    """What the metrics call it: by the code of a response, if there was one."""
+    if outcome.code is not None:
+        return f"{outcome.code // 100}xx"
+    if isinstance(outcome, Succeeded):
+        return "acknowledged"
+    return "timeout" if outcome.result is Outcome.TIMED_OUT else "failed"
+
+
+def _count(queue: str, result: str, count: int) -> None:
+    """Count deliveries. The queues of dispatchers have the names of the types of targets."""
+    if queue == HTTP_QUEUE:
+        WEBHOOKS.add(count, result)
     else:
-        result = "acknowledged"
-    if kind != HTTP_QUEUE:
-        BROKER_MESSAGES.add(1, kind, result)
-    else:
-        WEBHOOKS.add(1, result if outcome.code is None else f"{outcome.code // 100}xx")
+        BROKER_MESSAGES.add(count, queue, result)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-from evertick.config import Settings, is_loopback
+from evertick.config.settings import Settings, is_loopback
 from evertick.store.server.embedded import default_data_dir
 from evertick.store.tenants.secrets import Seal, keys_in
 from evertick.targets.egress.guard import EgressPolicy

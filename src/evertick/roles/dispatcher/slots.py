@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from evertick.domain.attempt import Attempt, Token
 from evertick.domain.fairness import FairSlots
+from evertick.domain.resting import Resting
 from evertick.executor.waiting import Order, Waiting
+
+FEW = 8
+"""A tenant with more than so many waiting has much to do."""
 
 
 class _TenantLine:
@@ -27,28 +31,57 @@ class _TenantLine:
 
 
 class SlotQueue:
-    """A queue that is false while no tenant in it may take a slot. Tenants take turns."""
+    """A queue that is false while no tenant in it may take a slot. Tenants take turns.
 
-    def __init__(self, slots: FairSlots, monotonic: Callable[[], float]) -> None:
+    `delay_of`: how many seconds ago an attempt became ready; None: that says nothing about how busy we are.
+    """
+
+    def __init__(
+        self,
+        slots: FairSlots,
+        monotonic: Callable[[], float],
+        delay_of: Callable[[Attempt], float | None] = lambda _: None,
+    ) -> None:
         self._slots = slots
+        self._delay_of = delay_of
+        self._resting = Resting()
+        self._rests_until = 0.0
+        self._waiting = 0
+        self._long = 0  # lines with more than a few
+        self._is_flood_served = False  # in this turn of the event loop
         self._monotonic = monotonic
         self._with_slot: deque[Order] = deque()
-        self._owners: dict[tuple[int, Token], int] = {}  # by lease and token
+        self._owners: dict[tuple[int, int], int] = {}  # by lease and seq
         self._lines: dict[int, _TenantLine] = {}
         self._turns: deque[int] = deque()
 
     def __len__(self) -> int:
-        return len(self._with_slot) + sum(len(line.orders) for line in self._lines.values())
+        return len(self._with_slot) + self._waiting
 
     def __bool__(self) -> bool:
         """Whether an attempt may start now; its tenant is the next in turn then."""
         if self._with_slot:
             return True
+        is_resting = self._rests_until > 0 and self._monotonic() < self._rests_until
         for _ in range(len(self._turns)):
-            if self._slots.may_take(self._turns[0]):
+            tenant_id = self._turns[0]
+            if self._slots.may_take(tenant_id) and not (is_resting and len(self._lines[tenant_id].orders) > FEW):
                 return True
             self._turns.rotate(-1)
         return False
+
+    def rest_after(self, seconds: float) -> float:
+        """After a turn that took so long: rest from tenants that have many waiting, if that helps others.
+
+        A turn for the others is followed by no rest: with enough of them a rest would never end.
+        """
+        if not self._is_flood_served:
+            return 0.0
+        self._is_flood_served = False
+        now = self._monotonic()
+        rest = self._resting.after(seconds, now)
+        self._rests_until = now + rest if rest else 0.0
+        return rest
 
     def __iter__(self) -> Iterator[Order]:
         yield from self._with_slot
@@ -62,6 +95,8 @@ class SlotQueue:
             line = self._lines[tenant_id] = _TenantLine(self._monotonic())
             self._turns.append(tenant_id)
         line.orders.append(order)
+        self._waiting += 1
+        self._long += len(line.orders) == FEW + 1
 
     def appendleft(self, order: Order) -> None:
         """Take back one that was taken out and has its slot."""
@@ -74,14 +109,28 @@ class SlotQueue:
         tenant_id = self._turns.popleft()
         line = self._lines[tenant_id]
         order = line.orders.popleft()
+        self._waiting -= 1
+        if len(line.orders) >= FEW:
+            self._is_flood_served = True
+            self._long -= len(line.orders) == FEW
+        if not line.orders and not self._slots.held(tenant_id):
+            self._note_delay(order[0])
         if line.orders:
             line.since = self._monotonic()
             self._turns.append(tenant_id)
         else:
             del self._lines[tenant_id]
         self._slots.take(tenant_id)
-        self._owners[order[0].lease_id, order[0].token] = tenant_id
+        self._owners[order[0].lease_id, order[0].token[1]] = tenant_id
         return order
+
+    def _note_delay(self, attempt: Attempt) -> None:
+        """An attempt starts that is the only one here of its tenant."""
+        if (delay := self._delay_of(attempt)) is not None:
+            if self._long:
+                self._resting.note_beside(delay, self._monotonic())
+            else:
+                self._resting.note_alone(delay, self._monotonic())
 
     def tenants(self) -> set[int]:
         """Those of whose attempts some wait or have a slot."""
@@ -93,7 +142,7 @@ class SlotQueue:
 
     def leave(self, attempt: Attempt) -> None:
         """Give back the attempt's slot, if it has one."""
-        tenant_id = self._owners.pop((attempt.lease_id, attempt.token), None)
+        tenant_id = self._owners.pop((attempt.lease_id, attempt.token[1]), None)
         if tenant_id is not None:
             self._slots.give_back(tenant_id)
 
@@ -102,6 +151,8 @@ class SlotQueue:
         for line in self._lines.values():
             line.orders = deque(order for order in line.orders if not is_meant(order[0]))
         self._lines = {tenant_id: line for tenant_id, line in self._lines.items() if line.orders}
+        self._waiting = sum(len(line.orders) for line in self._lines.values())
+        self._long = sum(len(line.orders) > FEW for line in self._lines.values())
         self._turns = deque(tenant_id for tenant_id in self._turns if tenant_id in self._lines)
 
     def stalled(self, seconds: float) -> Iterable[Order]:
@@ -117,8 +168,9 @@ class DeliveryCounts:
         self._now: Counter[int] = Counter()
         self._before: Counter[int] = Counter()
 
-    def count(self, tenant_id: int) -> None:
-        self._now[tenant_id] += 1
+    def add(self, tenant_ids: Iterable[int]) -> None:
+        """Of these tenants one delivery each."""
+        self._now.update(tenant_ids)
 
     def turn(self) -> None:
         """A second has passed."""
@@ -132,11 +184,15 @@ class WaitingForSlots(Waiting):
     """Orders of all tenants, which wait for slots of their tenants. What gets none for `longest_seconds` is stalled."""
 
     def __init__(
-        self, slots: FairSlots, longest_seconds: float, monotonic: Callable[[], float] = time.monotonic
+        self,
+        slots: FairSlots,
+        longest_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        delay_of: Callable[[Attempt], float | None] = lambda _: None,
     ) -> None:
         super().__init__()
         self._longest_seconds = longest_seconds
-        self.queue = SlotQueue(slots, monotonic)
+        self.queue = SlotQueue(slots, monotonic, delay_of)
         self.for_tasks = self.queue  # type: ignore[assignment] # has all of a deque that is used
 
     def take(self, is_meant: Callable[[Attempt], bool]) -> list[Attempt]:
@@ -144,6 +200,9 @@ class WaitingForSlots(Waiting):
         for attempt in taken:
             self.queue.leave(attempt)
         return taken
+
+    def rest_after(self, seconds: float) -> float:
+        return self.queue.rest_after(seconds)
 
     def stalled(self) -> set[Token]:
         return {order[0].token for order in self.queue.stalled(self._longest_seconds)}

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.target import DISPATCHED_QUEUES, HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, TenantCounts
 from evertick.domain.rate_bucket import Rate
 from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
@@ -43,12 +43,14 @@ PAGE = 5_000
 class Keyring:
     """What the deliveries of tenants are signed with, and the limits that they keep.
 
-    `tenants`: how many there are. `queues`: of those that have jobs for dispatchers, as listed last; what a wake-up
-    says of newer ones is found by the next look for work.
+    `look` counts the tenants, and decides where deliveries may go. `tenants`: how many there are. `queues`: of those
+    that have jobs for dispatchers, as listed last; what a wake-up says of newer ones the next look for work finds.
     """
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: Seal, look: Callable[[Connection], Awaitable[None]]) -> None:
         self._seal = seal
+        self.look = look
+        self._met: set[int] = set()
         self._sealed: dict[int, Sealed] = {}
         self._secrets: dict[int, tuple[Secret, ...]] = {}
         self._limits: dict[int, TenantLimits] = {}
@@ -78,6 +80,7 @@ class Keyring:
         """Read the secrets and limits of tenants; make a tenant's first secret."""
         if not tenant_ids:
             return
+        await self._meet(connection, tenant_ids)
         for limits in await tenants.limits(connection, tenant_ids):
             self._limits[limits.tenant_id] = limits
         found = await secrets.ensure(connection, self._seal, tenant_ids, lambda: Secret.generate().key)
@@ -85,12 +88,19 @@ class Keyring:
             self._read(sealed)
 
     async def learn_from(self, connection: Connection, queues: Sequence[QueueWithWork]) -> None:
-        """Learn what a look for work brought along; only a tenant's first secret takes a further statement."""
+        """Learn what a look for work brought along; only a tenant's first work takes further statements."""
+        await self._meet(connection, {queue.tenant_id for queue in queues})
         for queue in queues:
             self._limits[queue.tenant_id] = queue.limits
             if (sealed := queue.sealed) is not None:
                 self._read(sealed)
         await self.learn(connection, {queue.tenant_id for queue in queues if queue.current is None})
+
+    async def _meet(self, connection: Connection, tenant_ids: Collection[int]) -> None:
+        """Look before anything of a new tenant is sent: what is open to a single tenant is closed to a second one."""
+        if not self._met.issuperset(tenant_ids):
+            await self.look(connection)
+            self._met.update(tenant_ids)
 
     def sharing(self) -> TenantCounts:
         """Among how many tenants slots are shared, in equal parts."""
@@ -131,10 +141,11 @@ class TenantQueues:
     """A `QueueSelection` of the queues that have work, but for those whose tenant has no slot free.
 
     Attempts of a tenant at its limit stay in their lanes: nothing is leased to be put back, and what is leased belongs
-    to tenants that can use it. `look` counts the tenants.
+    to tenants that can use it.
     """
 
     tenant_id: int | None = None
+    has_handlers = False
 
     def __init__(
         self,
@@ -142,8 +153,8 @@ class TenantQueues:
         slots: FairSlots,
         queue: SlotQueue,
         delivery_counts: DeliveryCounts,
-        look: Callable[[Pool], Awaitable[None]],
     ) -> None:
+        self.names: Sequence[str] = DISPATCHED_QUEUES
         self.ids: frozenset[int] = frozenset()
         self.capped: frozenset[int] = frozenset()
         self.rates: Mapping[int, Rate] = {}
@@ -151,7 +162,6 @@ class TenantQueues:
         self._slots = slots
         self._queue = queue
         self._delivery_counts = delivery_counts
-        self._look = look
         self._looked = self._listed = -math.inf
         self.with_work: dict[int, int] = {}  # from queue to tenant
         self._names: dict[int, str] = {}
@@ -167,10 +177,12 @@ class TenantQueues:
         """Look for new tenants, rotated secrets and changed limits, unless that was done just now."""
         if now - self._listed >= LIST_SECONDS:
             await self._keyring.list_queues(pool)
-            self.ids = frozenset(self._keyring.queues)
+            self.ids = frozenset(self._keyring.queues) | self.with_work.keys()
+            self.capped &= self.ids
+            self.rates = {queue_id: rate for queue_id, rate in self.rates.items() if queue_id in self.ids}
             self._listed, self._looked = now, -math.inf
         if now - self._looked >= LOOK_SECONDS:
-            await self._look(pool)
+            await self._keyring.look(pool)
             await self._keyring.learn(pool, self._queue.tenants())
             self._looked = now
 
@@ -187,8 +199,11 @@ class TenantQueues:
         unreadable = self._keyring.unreadable
         self.with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
         self._names |= {queue.queue_id: queue.name for queue in found}
-        self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
-        self.rates = {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
+        # Limits of queues that this look did not find stay: another lease of those may be about to begin.
+        looked = {queue.queue_id for queue in found}
+        self.capped = (self.capped - looked) | {queue.queue_id for queue in found if queue.is_capped}
+        rates = {queue_id: rate for queue_id, rate in self.rates.items() if queue_id not in looked}
+        self.rates = rates | {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
         self.ids |= self.with_work.keys()
 
     def rooms(self, size: int, held: int) -> dict[int, int]:
@@ -211,6 +226,11 @@ class TenantQueues:
             if room > 0:
                 rooms[queue_id] = -(-room // queues[tenant_id])
         return rooms
+
+    def idle(self, rooms: Mapping[int, int]) -> dict[int, int]:
+        here = self._queue.tenants()
+        idle = {queue_id: room for queue_id, room in rooms.items() if self.with_work.get(queue_id) not in here}
+        return idle if here else {}
 
     def can_start(self) -> int:
         return self._slots.free

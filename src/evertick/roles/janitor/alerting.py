@@ -41,6 +41,7 @@ from evertick.domain.alerts import (
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunReason
+from evertick.roles.janitor.batch_size import BatchSize
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, Session
 from evertick.store.jobs import runs
@@ -89,6 +90,8 @@ class Alerting:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._jobs = BatchSize(JOBS_PER_PAGE, most=JOBS_PER_PAGE)
+        self._tenants = BatchSize(TENANTS_PER_PAGE, most=TENANTS_PER_PAGE)
         self._loop = Loop("alert", self.step)
 
     def start(self) -> None:
@@ -105,24 +108,33 @@ class Alerting:
         return 0
 
     async def look_at_jobs(self) -> bool:
-        """One page of the walk through jobs. False: the walk is over, another janitor is at it, or it is not due."""
+        """One page of the walk through jobs. False: the walk is over, another janitor is at it, or it is not due.
+
+        A page that takes too long is undone, and tried again with fewer jobs.
+        """
+        return await self._jobs.run(self._look_at_jobs, is_full=bool)
+
+    async def _look_at_jobs(self, most: int) -> bool:
         async with self._pool.acquire() as connection, connection.transaction():
             look = await alerts.take_look(connection, Look.JOBS)
             if look is None:
                 return False
-            job_ids = await alerts.watched_jobs(connection, after_id=look.after_id, most=JOBS_PER_PAGE)
+            job_ids = await alerts.watched_jobs(connection, after_id=look.after_id, most=most)
             if job_ids:
                 rows = await alerts.job_facts(connection, job_ids)
                 await self._apply_to_jobs(connection, rows, await alerts.of_jobs(connection, job_ids))
-            return await _turn_page(connection, Look.JOBS, look, job_ids, JOBS_PER_PAGE)
+            return await _turn_page(connection, Look.JOBS, look, job_ids, most)
 
     async def look_at_tenants(self) -> bool:
         """One page of the walk through tenants with an alert target; as `look_at_jobs`."""
+        return await self._tenants.run(self._look_at_tenants, is_full=bool)
+
+    async def _look_at_tenants(self, most: int) -> bool:
         async with self._pool.acquire() as connection, connection.transaction():
             look = await alerts.take_look(connection, Look.TENANTS)
             if look is None:
                 return False
-            rows = await alerts.tenant_facts(connection, after_id=look.after_id, most=TENANTS_PER_PAGE)
+            rows = await alerts.tenant_facts(connection, after_id=look.after_id, most=most)
             tenant_ids = [row.tenant_id for row in rows]
             if rows:
                 hosts: dict[int, dict[str, str | None]] = defaultdict(dict)
@@ -143,7 +155,7 @@ class Alerting:
                     if alert.condition in OF_TENANTS
                 }
                 await _apply(connection, found, known, reasons, look.now_at)
-            return await _turn_page(connection, Look.TENANTS, look, tenant_ids, TENANTS_PER_PAGE)
+            return await _turn_page(connection, Look.TENANTS, look, tenant_ids, most)
 
     async def send_notices(self) -> bool:
         """Make a batch of the notices that are due. False: none is left, or another janitor is at it."""

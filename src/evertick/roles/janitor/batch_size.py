@@ -1,6 +1,7 @@
 """Controls the size of batches: it adapts to how long they take."""
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -27,12 +28,17 @@ class BatchSize:
 
     rows: int = FIRST_ROWS
     last_rows: int = 0  # that the last batch was asked for
+    most: int = sys.maxsize
     monotonic: Callable[[], float] = monotonic
 
-    async def run(self, batch: Callable[[int], Awaitable[Result]]) -> Result:
-        """Run one batch, again with fewer rows if it times out: it must be safe to repeat."""
+    async def run(
+        self, batch: Callable[[int], Awaitable[Result]], is_full: Callable[[Result], bool] = lambda _: True
+    ) -> Result:
+        """Run one batch, again with fewer rows if it times out: it must be safe to repeat. One that found less than it
+        was asked for is quick for that reason, and does not make the next one larger.
+        """
         while True:
-            self.last_rows = rows = min(self.rows, MAX_ROWS)
+            self.last_rows = rows = min(self.rows, self.most, MAX_ROWS)
             began = self.monotonic()
             try:
                 result = await batch(rows)
@@ -42,7 +48,9 @@ class BatchSize:
                 self.rows = max(1, rows // TIMEOUT_SHRINKS)
                 logger.warning("a batch of %d rows took too long: the next has %d", rows, self.rows)
                 continue
-            self.rows = _adapted(rows, self.monotonic() - began)
+            adapted = _adapted(rows, self.monotonic() - began)
+            if adapted < rows or is_full(result):
+                self.rows = adapted
             return result
 
 

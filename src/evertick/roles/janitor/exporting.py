@@ -44,6 +44,8 @@ ATTEMPTS_PER_LANE = 2_000
 LANES_PER_PAGE = 32
 LOOSE_PER_PAGE = 10_000
 ROWS_PER_GROUP = 65_536
+MANIFEST, NO_TENANT = "manifest", 0
+"""How a manifest is noted. One of an export that lost its claim or was killed is removed as its other files are."""
 
 _Line = TypeVar("_Line", AttemptLine, GapLine)
 
@@ -225,7 +227,10 @@ class DayExport:
             "files": [file._asdict() | {"tenant_id": format_id(Prefix.TENANT, file.tenant_id)} for file in files],
         }
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-        await self._archive.run(lambda all_files: all_files.write_bytes(manifest_path(claim.day, claim.part), content))
+        path = manifest_path(*claim)
+        if not await days.note_file(self._pool, claim, path, NO_TENANT, MANIFEST):
+            raise ClaimLost
+        await self._archive.run(lambda all_files: all_files.write_bytes(path, content))
 
 
 async def is_intact(archive: Archive, file: KnownFile) -> bool:

@@ -4,8 +4,8 @@ adds ahead.
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
 stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
-replays of dead letters (`replayer`), looks for alerts (`alerting`), gives events their positions (`sequencing`), and
-archives days before they are dropped (`archiving`).
+replays of dead letters (`replayer`) and smears of jobs (`smearer`), looks for alerts (`alerting`), gives events their
+positions (`sequencing`), and archives days before they are dropped (`archiving`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
@@ -39,12 +39,13 @@ from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.roles.janitor.replayer import Replayer
 from evertick.roles.janitor.sequencing import Sequencing
+from evertick.roles.janitor.smearer import Smearer
 from evertick.runtime import timeouts
 from evertick.runtime.archive import Archive
 from evertick.runtime.loop import Loop
 from evertick.store.archive import days
 from evertick.store.database import Pool, open_pool
-from evertick.store.engine import identity, lanes, members, rate_buckets
+from evertick.store.engine import identity, lanes, members, rate_buckets, workers
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
 from evertick.store.location import DatabaseAddress
@@ -52,7 +53,7 @@ from evertick.store.tenants import events
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 8
+CONNECTIONS = 9
 DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -94,7 +95,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """One connection for the lock, one for work, for alerts and for events each; two for replays, two to archive."""
+    """One connection for the lock; for work, alerts, events and smears one each; two for replays, two to archive."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
@@ -123,6 +124,7 @@ class Janitor:
         self._sizes = BatchSizes(monotonic=monotonic)
         self._replanner = Replanner(pool, monotonic)
         self._replayer = Replayer(pool, buckets)
+        self._smearer = Smearer(pool)
         self._alerting = Alerting(pool)
         self.sequencing = Sequencing(pool)
         self._archiving = None if archive is None else Archiving(pool, archive, kept.history)
@@ -132,6 +134,7 @@ class Janitor:
     def start(self) -> None:
         self._loop.start()
         self._replayer.start()
+        self._smearer.start()
         self._alerting.start()
         self.sequencing.start()
         if self._archiving is not None:
@@ -142,6 +145,7 @@ class Janitor:
         if self._round is not None:
             self._round.cancel()
         await self._replayer.stop()
+        await self._smearer.stop()
         await self._alerting.stop()
         await self.sequencing.stop()
         if self._archiving is not None:
@@ -174,6 +178,7 @@ class Janitor:
             report = replace(report, versions_emptied=emptied, versions_removed=removed)
             if full:
                 report = await self._sweep(report, marks.trusted_at)
+            await workers.forget(self._pool)
             await maintenance.sum_storage(self._pool, self._sizes)
             # Last: the steps before it change how many rows there are.
             return replace(report, tables_analyzed=await maintenance.analyze(self._pool))

@@ -231,7 +231,7 @@ async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, s
     total = 0
     until = sizes.monotonic() + STEP_SECONDS
     while not _is_over(until, sizes):
-        count = await size.run(batch)
+        count = await size.run(batch, is_full=lambda count: count >= size.last_rows)
         total += count
         if count < size.last_rows:
             break

@@ -11,9 +11,9 @@ FIRST_BATCH = 250
 """After a pause: so that the first of very many that are due at one instant do not wait for the others."""
 SMALLEST_BATCH = 50
 """However often a batch was too much for the time that a statement has."""
-SHARED_BATCH = 400
+SHARED_BATCH = 200
 """While several tenants have timers due, however long a batch takes: with fewer, statements cost more than timers."""
-SHARED_SECONDS = 0.02
+SHARED_SECONDS = 0.01
 """The aim for a batch then."""
 ALONE_SECONDS = 10.0
 """So long after the last batch with timers of several tenants, the only tenant with timers due counts as alone."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from evertick.domain.resting import Resting
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
 from evertick.roles.scheduler.backpressure import Backpressure
@@ -39,6 +40,8 @@ PLANNING_SECONDS = 0.05
 
 IDLE_SECONDS = 1.0
 IN_DOUBT_SECONDS = 0.05
+FEW = 8
+"""A batch of no more timers, with nothing else due, shows how soon they fire as a rule."""
 CATCH_UP_SECONDS = 0.05
 """Between two batches of a catch-up, which has to wait for its rate."""
 
@@ -82,6 +85,9 @@ class Firing:
         self._waiting = waiting
         self._catch_up = catch_up
         self._size = BatchSize()
+        self._are_few = False  # the last batch had timers of tenants that have few, and no others
+        self._resting = Resting()
+        self._rests_until = 0.0  # monotonic: until then only tenants that have few are served
         self._sending = Sending(state, self._apply)
         self._spans = FireSpans(state)
         self.background = BackgroundPlanning(state, planned)
@@ -89,13 +95,13 @@ class Firing:
 
     async def step(self) -> float:
         """Fire one batch, and say after how many seconds the next is due."""
-        await self.fire_batch()
+        await self.fire_batch(is_resting=time.monotonic() < self._rests_until)
         if self._state.ownership.in_doubt:
             return NotYet(IN_DOUBT_SECONDS)
-        if self._is_more_due or self._pressure.is_going:
-            return 0
         next_us = self._state.pending.next_due_us()
         seconds = IDLE_SECONDS if next_us is None else (next_us - self._state.clock.now_us()) / SECOND_US
+        if self._is_more_due or self._pressure.is_going:
+            return max(0, min(seconds, self._rests_until - time.monotonic()))
         return min(seconds, CATCH_UP_SECONDS) if self._state.pending.catch_up else seconds
 
     @property
@@ -103,8 +109,11 @@ class Firing:
         """Whether more is due than what the rate of a catch-up holds back."""
         return self._state.pending.due > self._state.pending.catch_up
 
-    async def fire_batch(self) -> int:
-        """Fire up to a batch of due timers, but for those of full queues. Returns how many were due."""
+    async def fire_batch(self, *, is_resting: bool = False) -> int:
+        """Fire up to a batch of due timers, but for those of full queues. Returns how many were due.
+
+        `is_resting`: only of tenants that have few.
+        """
         async with self._state.ownership.writing:
             if self._state.ownership.in_doubt:
                 return 0
@@ -116,16 +125,41 @@ class Firing:
             self._state.pending.collect(now_us, self._state.rule_cache.weights, most, self._state.ownership.outage_us)
             began = time.monotonic()
             size = self._size.next(began)
-            taken = self._state.pending.take(size, now_us, self._catch_up.allowed(now_us))
-            self._size.taken(size, is_more_due=len(taken) == size or self._is_more_due)
+            taken = self._take(size, now_us, is_resting=is_resting)
             if taken:
                 entries = self._state.pending.put_in_flight(self._pressure.admit(taken))
                 self.counters.caught_up += self._catch_up.note_fired(entries)
                 await self._fire(entries, now_us)
                 self._catch_up.note_done()
-                tenants = len({entry.timer.tenant_id for entry in taken})
-                self._size.fired(len(entries), tenants, began, time.monotonic())
+                tenants = len({entry.timer.tenant_id for entry in taken}) + self._are_few
+                ended = time.monotonic()
+                self._size.fired(len(entries), tenants, began, ended)
+                self._rest(entries, began, ended)
         return len(taken)
+
+    def _take(self, size: int, now_us: int, *, is_resting: bool) -> list[PendingTimer]:
+        """The timers of the next batch. Every second one is short while one tenant has much due and others little."""
+        if (is_resting or not self._are_few) and (few := self._state.pending.take_few(size, now_us)):
+            self._are_few = True
+            return few
+        self._are_few = False
+        if is_resting:
+            return []
+        taken = self._state.pending.take(size, now_us, self._catch_up.allowed(now_us))
+        self._size.taken(size, is_more_due=len(taken) == size or self._is_more_due)
+        return taken
+
+    def _rest(self, entries: list[PendingTimer], began: float, ended: float) -> None:
+        """Rest after a batch of tenants with much due, if such batches delay the others."""
+        is_alone = not self._are_few and not self._state.pending.due and len(entries) <= FEW
+        if not self._are_few and not is_alone:
+            self._rests_until = ended + self._resting.after(ended - began, ended)
+            return
+        # What waited for room in its queue was not delayed by a flood.
+        timer = next((timer for _, timer in entries if not self._pressure.is_full(timer.queue_id)), None)
+        if timer is not None:
+            delay = max(0, self._state.clock.now_us() - to_us(timer.due_at)) / SECOND_US
+            (self._resting.note_alone if is_alone else self._resting.note_beside)(delay, ended)
 
     async def _fire(self, entries: list[PendingTimer], now_us: int) -> None:
         try:
@@ -151,7 +185,7 @@ class Firing:
             else:
                 self._size.halve(len(entries))
             if planning.postponed:
-                # A postponed timer has used up its tenant's turn: take no more timers than can be planned.
+                # A postponed timer has used up its place in its tenant's turn: take no more than can be planned.
                 self._size.limit(len(entries) - len(planning.postponed))
         finally:
             self._state.pending.release()
@@ -177,8 +211,14 @@ class Firing:
         for group_key in planning.background:
             self._state.rule_cache.note_steps(group_key[0], LOOP_STEPS + 1)
         self.background.add(planning.background)
+        # If nothing of a tenant was planned, its turn was for nothing: its first timer does not wait for another turn.
+        served = {entry.timer.tenant_id for entry in planning.planned.entries} if planning.postponed else set()
         for entry in planning.postponed:
-            self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
+            if entry.timer.tenant_id in served:
+                self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
+            else:
+                self._state.pending.retry_first(entry)
+                served.add(entry.timer.tenant_id)
         put_off = [*planning.postponed, *(entry for group in planning.background.values() for entry in group)]
         self.counters.caught_up -= self._catch_up.note_put_off(put_off)
 

@@ -116,7 +116,7 @@ class Loading:
         self._weights_at = 0.0
 
     def _new_backlog(self, begins: Callable[[int], datetime | None]) -> Backlog:
-        return Backlog(self._state, begins=begins, add=self._add, between=self._load_woken, ended=self._backlog_ended)
+        return Backlog(self._state, begins=begins, add=self.add, between=self.load_woken, ended=self._backlog_ended)
 
     def woken(self, job_ids: frozenset[int] | None) -> None:
         """These jobs have new timers; None: so many that the next poll comes at once instead."""
@@ -140,7 +140,7 @@ class Loading:
 
     async def step(self) -> float:
         """Read what is to be read; returns the seconds until the next step."""
-        await self._load_woken()
+        await self.load_woken()
         await self._find_backlogs()
         now = time.monotonic()
         await self._load_ahead(self._to_read(is_round=now >= self._ahead_at))
@@ -241,7 +241,8 @@ class Loading:
         complete_at = from_us(self._state.clock.now_us()) - LATE_COMMIT
         return min(complete_at, self._floors.get(partition, BEGINNING_AT))
 
-    async def _load_woken(self) -> None:
+    async def load_woken(self) -> None:
+        """Read the timers of the jobs that wake-ups named."""
         job_ids, self._woken = self._woken, set()
         if not job_ids:
             return
@@ -249,7 +250,7 @@ class Loading:
             with self._state.pending.reading():
                 now_at = from_us(self._state.clock.now_us())
                 found = await timers.load_jobs(self._state.pool, job_ids, now_at + self._horizon)
-                await self._add([timer for timer in found if self._is_heeded(timer, now_at)])
+                await self.add([timer for timer in found if self._is_heeded(timer, now_at)])
                 self._state.pending.drop_gone(job_ids, found)
         except BaseException:
             self._woken |= job_ids
@@ -314,7 +315,7 @@ class Loading:
                     if partition not in again:
                         self._note_read(partition, from_ats[partition], before_at, found.truncated.get(partition))
                 waiting += again
-            await self._load_woken()
+            await self.load_woken()
 
     def _again(self, truncated: dict[int, datetime], most: int) -> list[int]:
         """The partitions to read again at once: with fewer others, or from the boundary that they get here."""
@@ -352,9 +353,9 @@ class Loading:
             found = await timers.load(self._state.pool, partitions, from_ats, before_at, most)
             # Of each partition in the order of their due times.
             firsts = {partition_of(timer.job_id): timer.due_at for timer in reversed(found)}
-            return _Found(len(found), firsts, _truncated(partitions, found, most), await self._add(found))
+            return _Found(len(found), firsts, _truncated(partitions, found, most), await self.add(found))
 
-    async def _add(self, found: Sequence[Timer]) -> set[int]:
+    async def add(self, found: Sequence[Timer]) -> set[int]:
         """Add what was found, and return the partitions where a timer was new or changed."""
         if not found:
             return set()

@@ -20,6 +20,7 @@ from evertick.domain.catch_up import OUTAGE
 from evertick.roles.scheduler.confirming import Confirming
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import monotonic_us
+from evertick.runtime.recent_rate import RecentRate
 from evertick.store.engine import members, wakeups
 from evertick.store.engine.members import HeartbeatReply
 from evertick.version import __version__
@@ -41,6 +42,7 @@ class Membership:
         *,
         heartbeat: timedelta,
         lifetime: timedelta,
+        fired: RecentRate,
         changed: Callable[[], None],
         gained: Callable[[], None],
         lost: Callable[[Iterable[int]], None],
@@ -52,6 +54,7 @@ class Membership:
         self._heartbeat = heartbeat
         self._lifetime = lifetime
         self._outage = max(OUTAGE, MISSED_HEARTBEATS * heartbeat)
+        self._fired = fired
         self._changed = changed
         self._gained = gained
         self._lost = lost
@@ -85,7 +88,14 @@ class Membership:
 
     async def _beat(self) -> HeartbeatReply:
         asked_us = monotonic_us()
-        reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime, self._outage)
+        reply = await members.heartbeat(
+            self._pool,
+            self._me,
+            __version__,
+            self._lifetime,
+            self._outage,
+            fired_per_second=self._fired.per_second(),
+        )
         self._state.clock.observe(reply.now_at, asked_us)
         return reply
 

@@ -254,10 +254,17 @@ class PendingTimers:
 
         They stay here until `move` or `forget`, and are in flight until `release`.
         """
+        first, self._displaced = self._displaced[:most], self._displaced[most:]
+        return self._take([*first, *self._due.take(most - len(first), most_catch_up)], now_us)
+
+    def take_few(self, most: int, now_us: int) -> list[PendingTimer]:
+        """As `take`, of tenants that have few on-time timers, while much else is due."""
+        return self._take(self._due.take_few(most), now_us)
+
+    def _take(self, entries: Iterable[Due], now_us: int) -> list[PendingTimer]:
         taken: list[PendingTimer] = []
         together = Together()
-        first, self._displaced = self._displaced[:most], self._displaced[most:]
-        for entry in [*first, *self._due.take(most - len(first), most_catch_up)]:
+        for entry in entries:
             due_us, key = entry
             if self._is_due.get(key) != due_us:
                 continue  # dropped or replaced meanwhile
@@ -299,6 +306,13 @@ class PendingTimers:
         """Let a timer that did not fire be due again at this time, unless it was replaced or its partition is lost."""
         if self.is_current(entry):
             self._wheel.add(entry.key, at_us)
+
+    def retry_first(self, entry: PendingTimer) -> None:
+        """Let a timer that did not fire be among the first of the next batch, unless it was replaced."""
+        if self.is_current(entry):
+            due = to_us(entry.timer.due_at), entry.key
+            self._is_due[entry.key] = due[0]
+            self._displaced.append(due)
 
     def forget(self, entry: PendingTimer) -> None:
         """Drop a timer that is gone, or of a lost partition."""

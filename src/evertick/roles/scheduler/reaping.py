@@ -156,7 +156,7 @@ class Reaping:
             lost.spec_version,
             lost.reason,
             result.value,
-            started_at=None,
+            started_at=lost.started_at,
             finished_at=now_of(self._state.clock),
             error=UNREPORTED if lost.is_past_end else "the lease ran out: its worker was lost",
             then=then,

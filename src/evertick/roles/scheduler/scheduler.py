@@ -28,10 +28,10 @@ stopped.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
-from evertick.config import DEFAULTS
+from evertick.config.settings import DEFAULTS
 from evertick.domain.assignment import Member
 from evertick.domain.schedule.instants import SECOND_US
 from evertick.metrics.catalog import CLOCK_SKEW, PARKED_TIMERS, PARTITIONS_HELD, PENDING_TIMERS
@@ -49,10 +49,12 @@ from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.gates import Gates
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
+from evertick.runtime.recent_rate import RecentRate
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool, reason_of
 from evertick.store.engine import lanes
-from evertick.store.engine.wakeups import MEMBERS, TIMERS
+from evertick.store.engine.timers import Timer
+from evertick.store.engine.wakeups import MEMBERS, READY, TIMERS
 from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.scheduler")
@@ -178,6 +180,16 @@ class Scheduler:
             tried += more
         return tried
 
+    async def fire_timers(self, found: Sequence[Timer]) -> set[int]:
+        """Fire these timers, as they are in the table now, and nothing else; returns the lanes that got work.
+
+        For a caller that drives the steps: nobody is notified.
+        """
+        self.state.pending.keep_only(())
+        await self.loading.add(found)
+        await self._fire_loaded()
+        return self._notifier.take(READY)
+
     async def _fire_loaded(self) -> int:
         tried = 0
         while (batch := await self.firing.fire_batch()) or await self.firing.background.finish():
@@ -220,6 +232,7 @@ class Scheduler:
             state,
             heartbeat=self._heartbeat,
             lifetime=self._lifetime,
+            fired=RecentRate(lambda: self.firing.counters.fired),
             changed=self._wake_rebalancing,
             gained=self._load_loop.wake,
             lost=self._lost,

@@ -157,6 +157,7 @@ def varint(value: int) -> bytes:
 
 
 _VARINTS = [varint(value) for value in range(4096)]
+_SIZES = [data.decode("latin-1") for data in _VARINTS]
 _NONE = varint(-1)
 
 
@@ -168,18 +169,35 @@ def _sized(data: bytes) -> bytes:
     return _size(len(data)) + data
 
 
-@lru_cache(maxsize=256)
-def _name(name: str) -> bytes:
-    return _sized(name.encode())
+class HeaderForm:
+    """How the headers of records are written of which some have the same value in all records."""
+
+    __slots__ = ("_heads", "_opening")
+
+    def __init__(self, fixed: Mapping[str, str], names: Sequence[str]) -> None:
+        pairs = [_sized(name.encode()) + _sized(content.encode()) for name, content in fixed.items()]
+        self._opening = _size(len(fixed) + len(names)) + b"".join(pairs)
+        self._heads = [_sized(name.encode()).decode("latin-1") for name in names]
+
+    def written(self, contents: Sequence[str]) -> bytes:
+        """With these contents of the headers that differ."""
+        if not "".join(contents).isascii():
+            return self._written_apart(contents)
+        try:
+            # A text of ASCII has as many bytes as characters, so all is encoded once.
+            pairs = [head + _SIZES[len(each)] + each for head, each in zip(self._heads, contents, strict=True)]
+        except IndexError:  # a long one
+            return self._written_apart(contents)
+        return self._opening + "".join(pairs).encode("latin-1")
+
+    def _written_apart(self, contents: Sequence[str]) -> bytes:
+        pairs = zip(self._heads, contents, strict=True)
+        return self._opening + b"".join([head.encode("latin-1") + _sized(each.encode()) for head, each in pairs])
 
 
-def record(key: bytes | None, value: bytes, headers: Sequence[tuple[str, str]]) -> bytes:
-    """A record, without what depends on its place in a batch."""
-    parts = [_NONE if key is None else _sized(key), _sized(value), _size(len(headers))]
-    for name, content in headers:
-        parts.append(_name(name))
-        parts.append(_sized(content.encode()))
-    return b"".join(parts)
+def record(key: bytes | None, value: bytes, headers: bytes) -> bytes:
+    """A record with its written headers, without what depends on its place in a batch."""
+    return b"".join((_NONE if key is None else _sized(key), _sized(value), headers))
 
 
 def record_batch(records: Sequence[bytes], at_ms: int, producer_id: int, epoch: int, sequence: int) -> bytes:

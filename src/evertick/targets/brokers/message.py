@@ -1,6 +1,7 @@
 """What one attempt sends to a broker: the payload as body, and what describes the run as CloudEvents' attributes."""
 
 import json
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import msgspec
 from evertick.contract.broker_targets import (
     BrokerAddress,
     BrokerTarget,
+    Completion,
     KafkaTarget,
     NatsTarget,
     RabbitmqTarget,
@@ -18,17 +20,22 @@ from evertick.contract.broker_targets import (
     has_templates,
     render_address,
 )
+from evertick.contract.events import FIRED, SOURCE, SPEC_VERSION
 from evertick.domain.attempt import Attempt
-from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
+from evertick.domain.ids import Prefix, format_id, format_token, run_id_of
 from evertick.domain.schedule.instants import to_us, utc_text
 from evertick.runtime.tracing import traceparent_of
-from evertick.targets.brokers.publisher import Message
-from evertick.targets.events import EVENT_TYPE, SOURCE, SPEC_VERSION
+from evertick.targets.brokers.publisher import Envelope, Message
 
 REMEMBERED = 4096
 CONTENT_TYPE = "application/json"
 KEEPS_ORDER = ("key", "group_id")
 """Messages with the same one keep their order. It is the job's id unless given."""
+FIXED = {"specversion": SPEC_VERSION, "type": FIRED}
+NAMES = (
+    *("id", "source", "subject", "time", "idempotencykey", "fencingtoken", "token", "attempt", "reason"),
+    "traceparent",
+)
 
 
 class _Spec(msgspec.Struct):
@@ -42,12 +49,16 @@ _targets: msgspec.json.Decoder[KafkaTarget | RabbitmqTarget | RedisStreamTarget 
 
 
 class Addressed(NamedTuple):
-    """A target, its own headers and type of content, and its address, if no payload decides about that."""
+    """A target, what its messages have in common, and its address, if no payload decides about that.
+
+    `host` names its connection for circuits and limits. `is_reported`: a consumer says how the run ended.
+    """
 
     target: BrokerTarget
-    headers: dict[str, str]
-    content_type: str
+    envelope: Envelope
     address: dict[str, str | int | bool | None] | None
+    host: str
+    is_reported: bool
 
 
 def target_in(spec: str) -> Addressed | None:
@@ -63,7 +74,10 @@ def _addressed(text: bytes) -> Addressed:
     """Remembered by the target, which many jobs share; specifications differ in their names already."""
     target = _targets.decode(text)
     address = None if has_templates(target) else address_of(target)
-    return Addressed(target, *headers_in(target), address)
+    host = f"{target.queue_name}:{target.connection}"
+    headers, content_type = headers_in(target)
+    envelope = Envelope(content_type, headers, FIXED, NAMES)
+    return Addressed(target, envelope, address, host, target.completion is Completion.REPORTED)
 
 
 def headers_in(target: BrokerAddress) -> tuple[dict[str, str], str]:
@@ -84,28 +98,30 @@ def ordered_by(address: dict[str, Any], key: str) -> dict[str, Any]:
 def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Message:
     """The message of an attempt. InvalidInput: its payload lacks what the address names."""
     job_id, key = format_id(Prefix.JOB, attempt.job_id), attempt.idempotency_key  # which is rendered
-    address = found.address
+    payload, address = attempt.payload, found.address
     if address is None:
-        address = render_address(found.target, None if attempt.payload is None else json.loads(attempt.payload))
-    run_id = format_run_id(attempt.job_id, to_us(attempt.fire_at))
-    return Message(
-        body=b"null" if attempt.payload is None else attempt.payload.encode(),
-        content_type=found.content_type,
-        attributes={
-            "specversion": SPEC_VERSION,
-            "id": run_id,
-            "source": f"{source}/jobs/{job_id}",
-            "type": EVENT_TYPE,
-            "subject": attempt.name,
-            "time": utc_text(attempt.fire_at),
-            "idempotencykey": key,
-            "fencingtoken": str(attempt.token[1]),
-            "token": format_token(*attempt.token),
-            "attempt": str(attempt.attempt),
-            "reason": attempt.reason,
-            "traceparent": traceparent_of(attempt, run_id),
-        },
-        headers=found.headers,
-        address=ordered_by(address, job_id),
-        message_id=key,
+        address = render_address(found.target, None if payload is None else json.loads(payload))
+    fired_us, fired = _fire_texts(attempt.fire_at) if attempt.fire_at.tzinfo is UTC else _times_of(attempt.fire_at)
+    run_id, (lane_id, seq) = run_id_of(job_id, fired_us), attempt.token
+    values = (  # by NAMES
+        run_id,
+        f"{source}/jobs/{job_id}",
+        attempt.name,
+        fired,
+        key,
+        str(seq),
+        format_token(lane_id, seq),
+        str(attempt.attempt),
+        attempt.reason,
+        traceparent_of(attempt, run_id),
     )
+    body = b"null" if payload is None else payload.encode()
+    return Message(body, found.envelope, values, ordered_by(address, job_id), key)
+
+
+def _times_of(fire_at: datetime) -> tuple[int, str]:
+    return to_us(fire_at), utc_text(fire_at)
+
+
+# Messages of a batch mostly share their fire time. Only for UTC: in other zones two instants may compare as equal.
+_fire_texts = lru_cache(maxsize=1024)(_times_of)

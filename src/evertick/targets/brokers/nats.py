@@ -12,8 +12,9 @@ import base64
 import json
 import re
 import secrets as random_secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -21,7 +22,17 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evertick.contract.connections import NatsConnection
-from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
+from evertick.targets.brokers.publisher import (
+    Awaited,
+    Dial,
+    Envelope,
+    Message,
+    Publisher,
+    PublishFailed,
+    Sending,
+    fail_all,
+    made_of,
+)
 from evertick.targets.brokers.stream import (
     CONNECT_SECONDS,
     Connection,
@@ -39,11 +50,10 @@ MAX_LINE = 65_536
 """The longest line that is read; an INFO with many servers is the longest of all."""
 
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-_is_plain = re.compile(f"[{re.escape(_SAFE)}]*").fullmatch
 _is_subject = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*").fullmatch
 _VIOLATION = re.compile(r"permissions violation for publish to \"(.+?)\"", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"-----BEGIN [A-Z ]+-----\s+(\S+)\s+-+END [A-Z ]+-+")
-_NO_STREAM = "503"
+_NO_STREAM = b"503"
 _TOO_LARGE = 10_054
 
 
@@ -59,16 +69,22 @@ class Ack(msgspec.Struct):
 _read_ack = msgspec.json.Decoder(Ack).decode
 
 
-class Waiting(NamedTuple):
-    subject: str
-    answer: asyncio.Future[bytes]
+class Waiting:
+    """A request under way. `is_publish`: its answer is an Ack, else any text."""
+
+    __slots__ = ("is_publish", "sending", "subject")
+
+    def __init__(self, subject: str, sending: Sending, *, is_publish: bool) -> None:
+        self.subject = subject
+        self.sending = sending
+        self.is_publish = is_publish
 
 
 def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
     return NatsPublisher(msgspec.convert(settings, NatsConnection), secrets, dial)
 
 
-class NatsPublisher:
+class NatsPublisher(Publisher):
     """One connection to one of the servers."""
 
     def __init__(self, settings: NatsConnection, secrets: Mapping[str, str], dial: Dial) -> None:
@@ -76,29 +92,24 @@ class NatsPublisher:
         self._last: NatsStream | None = None
         self._shared: Shared[NatsStream] = Shared(self._connect)
 
-    async def publish(self, message: Message) -> str:
+    async def send(self, batch: Sequence[Sending]) -> None:
         connection = await self._shared.get()
-        subject = str(message.address["subject"])
-        if not _is_subject(subject):
-            raise PublishFailed(f"{subject!r} is no subject to publish to", retryable=False, is_broker_down=False)
-        head = _headers(message)
-        if len(head) + len(message.body) > connection.max_payload:
-            raise PublishFailed(
-                f"the message has {len(head) + len(message.body)} bytes with its headers; the server takes at most"
-                f" {connection.max_payload}",
-                retryable=False,
-                is_broker_down=False,
-            )
-        return _stored(await connection.request(subject, head, message.body), subject)
+        requests = [request for sending in batch if (request := made_of(sending, connection.publish)) is not None]
+        await connection.send(requests)
 
     async def check(self) -> str:
         connection = await self._shared.get()
+        asked = Awaited()
+        waiting = Waiting("$JS.API.INFO", asked, is_publish=False)
         try:
-            answer = await connection.request("$JS.API.INFO", b"NATS/1.0\r\n\r\n", b"")
+            await connection.send([connection.request(waiting, b"NATS/1.0\r\n\r\n", b"")])
+            answer = await connection.answer(asked.answer)
         except PublishFailed as failure:
             if failure.is_broker_down:
                 raise
             raise broker_down(f"{connection.name}: JetStream is not enabled") from failure
+        finally:
+            asked.is_over = True
         found = msgspec.json.decode(answer)
         if "error" in found:
             raise PublishFailed(f"JetStream: {found['error'].get('description')}", retryable=True, is_broker_down=True)
@@ -180,33 +191,42 @@ class NatsStream(Connection):
         self.write(f"CONNECT {json.dumps(options)}\r\nSUB {self._inbox}* 1\r\nPING\r\n".encode())
         await self._ready
 
-    async def request(self, subject: str, head: bytes, body: bytes) -> bytes:
-        """Publish, and return the answer."""
-        self._next += 1
-        key = b"%d" % self._next
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting[key] = Waiting(subject, answer)
-        size = len(head) + len(body)
-        try:
-            self.write(
-                f"HPUB {subject} {self._inbox}{self._next} {len(head)} {size}\r\n".encode() + head + body + b"\r\n"
+    def publish(self, sending: Sending) -> bytes:
+        """What `send` writes for a message."""
+        message = sending.message
+        subject, head = _checked(str(message.address["subject"])), _headers(message)
+        size = len(head) + len(message.body)
+        if size > self.max_payload:
+            raise _refusal(
+                f"the message has {size} bytes with its headers; the server takes at most {self.max_payload}"
             )
-            await self.drain()
-            return await answer
-        finally:
-            self._waiting.pop(key, None)
+        return self.request(Waiting(subject, sending, is_publish=True), head, message.body)
+
+    def request(self, waiting: Waiting, head: bytes, body: bytes) -> bytes:
+        """What `send` writes, of which the answer goes to `waiting`."""
+        number = self._next = self._next + 1
+        size = len(head) + len(body)
+        line = f"HPUB {waiting.subject} {self._inbox}{number} {len(head)} {size}\r\n".encode()
+        self._waiting[b"%d" % number] = waiting
+        return b"%b%b%b\r\n" % (line, head, body)
+
+    async def send(self, requests: Sequence[bytes]) -> None:
+        self.write(b"".join(requests))
+        await self.drain()
 
     @property
     def awaits_answers(self) -> bool:
-        return bool(self._waiting)
+        return any(not waiting.sending.is_over for waiting in self._waiting.values())
 
     def ping(self) -> None:
+        # A message that its caller gave up may never be answered.
+        self._waiting = {key: waiting for key, waiting in self._waiting.items() if not waiting.sending.is_over}
         if self._waiting and self.failure is None:
             self.write(b"PING\r\n")
 
     def fail_all(self, failure: PublishFailed) -> None:
-        for _, answer in self._waiting.values():
-            _fail(answer, failure)
+        fail_all((waiting.sending for waiting in self._waiting.values()), failure)
+        self._waiting.clear()
         _fail(self._ready, failure)
 
     def take(self, data: bytes) -> None:
@@ -232,15 +252,17 @@ class NatsStream(Connection):
             raise ValueError("a line that is too long")
 
     def _answer(self, subject: bytes, head: bytes, body: bytes) -> None:
-        waiting = self._waiting.get(subject.rpartition(b".")[2])
-        if waiting is None or waiting.answer.done():
+        waiting = self._waiting.pop(subject.rpartition(b".")[2], None)
+        if waiting is None:
             return
-        if head[9:12] == _NO_STREAM.encode():
+        if head[9:12] == _NO_STREAM:
             # A cluster that elects a leader answers so too.
             reason = f"no stream of JetStream takes the subject {waiting.subject}"
-            waiting.answer.set_exception(PublishFailed(reason, retryable=True, is_broker_down=False))
+            waiting.sending.failed(PublishFailed(reason, retryable=True, is_broker_down=False))
+        elif waiting.is_publish:
+            _settle(waiting, body)
         else:
-            waiting.answer.set_result(body)
+            waiting.sending.stored(body.decode())
 
     def _command(self, line: bytes) -> None:
         word = line.split(b" ", 1)[0].upper()
@@ -259,19 +281,28 @@ class NatsStream(Connection):
         if violation is None:  # the server closes the connection after all others
             raise broker_down(f"{self.name}: {text}")
         failure = PublishFailed(text, retryable=False, is_broker_down=False)
-        for subject, answer in self._waiting.values():
-            if subject == violation[1]:
-                _fail(answer, failure)
+        fail_all((each.sending for each in self._waiting.values() if each.subject == violation[1]), failure)
 
     def _learn(self, info: Mapping[str, Any]) -> None:
         self.max_payload = int(info.get("max_payload", 1_048_576))
         self.advertised = [str(server) for server in info.get("connect_urls") or []][:32]
 
 
-def _fail(answer: asyncio.Future[Any], failure: PublishFailed) -> None:
+@lru_cache(maxsize=1024)
+def _checked(subject: str) -> str:
+    if not _is_subject(subject):
+        raise _refusal(f"{subject!r} is no subject to publish to")
+    return subject
+
+
+def _fail(answer: asyncio.Future[None], failure: PublishFailed) -> None:
     if not answer.done():
         answer.set_exception(failure)
         answer.exception()  # its caller may be gone
+
+
+def _refusal(reason: str) -> PublishFailed:
+    return PublishFailed(reason, retryable=False, is_broker_down=False)
 
 
 def _info(line: bytes, settings: NatsConnection) -> Mapping[str, Any]:
@@ -294,30 +325,49 @@ async def _check_silent(reader: asyncio.StreamReader) -> None:
                 raise broker_down("the server, or another, sent more than an INFO before TLS began")
 
 
-def _stored(answer: bytes, subject: str) -> str:
+def _settle(waiting: Waiting, answer: bytes) -> None:
     ack = _read_ack(answer)
     if ack.error is None:
         repeated = ", which had it already" if ack.duplicate else ""
-        return f"subject {subject}, stream {ack.stream}, sequence {ack.seq}{repeated}"
+        waiting.sending.stored(f"subject {waiting.subject}, stream {ack.stream}, sequence {ack.seq}{repeated}")
+        return
     code = ack.error.get("err_code")
-    raise PublishFailed(
-        f"the stream of {subject} refused: {ack.error.get('description', code)}",
-        retryable=code != _TOO_LARGE,
-        is_broker_down=False,
-    )
+    reason = f"the stream of {waiting.subject} refused: {ack.error.get('description', code)}"
+    waiting.sending.failed(PublishFailed(reason, retryable=code != _TOO_LARGE, is_broker_down=False))
+
+
+class _Form(NamedTuple):
+    """What the headers of one envelope's messages have in common: the first lines, and what is before each value."""
+
+    opening: str
+    heads: list[str]
 
 
 def _headers(message: Message) -> bytes:
+    values = [*message.values, message.message_id]
+    if not _is_plain("".join(values)):
+        values = [_encoded(value) for value in values]
+    opening, heads = _form(message.envelope)
+    lines = [head + value for head, value in zip(heads, values, strict=True)]
+    return f"{opening}{''.join(lines)}\r\n\r\n".encode()
+
+
+@lru_cache(maxsize=1024)
+def _form(envelope: Envelope) -> _Form:
     lines = ["NATS/1.0"]
-    lines += [f"{name}: {_one_line(value)}" for name, value in message.headers.items()]
-    lines.append(f"content-type: {_one_line(message.content_type)}")
-    lines += [f"ce-{name}: {_encoded(value)}" for name, value in message.attributes.items()]
-    lines.append(f"Nats-Msg-Id: {_encoded(message.message_id)}\r\n\r\n")
-    return "\r\n".join(lines).encode()
+    lines += [f"{name}: {_one_line(value)}" for name, value in envelope.headers.items()]
+    lines.append(f"content-type: {_one_line(envelope.content_type)}")
+    lines += [f"ce-{name}: {_encoded(value)}" for name, value in envelope.fixed.items()]
+    return _Form("\r\n".join(lines), [*(f"\r\nce-{name}: " for name in envelope.names), "\r\nNats-Msg-Id: "])
 
 
 def _one_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it has none but the characters of `_SAFE`."""
+    return text.isascii() and text.isprintable() and not (" " in text or '"' in text or "%" in text)
 
 
 def _encoded(text: str) -> str:

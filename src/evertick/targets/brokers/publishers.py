@@ -66,15 +66,19 @@ def missing_client(kind: str) -> NoClient | None:
 
 def open_publisher(connection: ConnectionSettings, guard: Guard) -> Publisher:
     """A publisher for a connection, which connects only where the guard lets it."""
+    endpoint_url = connection.settings.get("endpoint_url")
+    scheme = None if endpoint_url is None else str(endpoint_url).partition("://")[0].lower()
 
     async def dial(host: str, port: int) -> list[str]:
-        return await guard.dial(host, port, connection.tenant_id)
+        return await guard.dial(host, port, connection.tenant_id, scheme)
 
     checked: Dial = dial
     return connect_of(connection.type)(connection.settings, connection.secrets, checked)
 
 
-class _Open:
+class UsedPublisher:
+    """One that is open, and how many deliveries use it."""
+
     __slots__ = ("last_used", "publisher", "revision", "users")
 
     def __init__(self, publisher: Publisher, revision: str) -> None:
@@ -96,8 +100,8 @@ class Publishers:
         self._connect = connect
         self._most = most
         self._monotonic = monotonic
-        self._open: dict[tuple[int, str], _Open] = {}
-        self._retired: list[_Open] = []
+        self._open: dict[tuple[int, str], UsedPublisher] = {}
+        self._retired: list[UsedPublisher] = []
 
     @classmethod
     def guarded(cls, guard: Guard, most: int) -> "Publishers":
@@ -106,7 +110,7 @@ class Publishers:
     def __len__(self) -> int:
         return len(self._open) + len(self._retired)
 
-    def take(self, connection: ConnectionSettings) -> _Open:
+    def take(self, connection: ConnectionSettings) -> UsedPublisher:
         """The publisher of a connection, for one delivery, which gives it back. NoClient: there can be none here."""
         key = connection.tenant_id, connection.name
         found = self._open.get(key)
@@ -114,13 +118,13 @@ class Publishers:
             self._retired.append(self._open.pop(key))
             found = None
         if found is None:
-            found = _Open(self._connect(connection), connection.revision)
+            found = UsedPublisher(self._connect(connection), connection.revision)
             self._make_room()
             self._open[key] = found
         found.users += 1
         return found
 
-    def give_back(self, used: _Open) -> None:
+    def give_back(self, used: UsedPublisher) -> None:
         used.users -= 1
         used.last_used = self._monotonic()
 

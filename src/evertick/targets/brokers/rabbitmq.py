@@ -13,10 +13,10 @@ Attributes are headers `cloudEvents_…`, as in CloudEvents' AMQP binding; `mess
 
 import asyncio
 import re
-import struct
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,8 +27,26 @@ from pamqp.header import ContentHeader, ProtocolHeader
 from pamqp.heartbeat import Heartbeat
 
 from evertick.contract.connections import RabbitMqConnection
-from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
-from evertick.targets.brokers.stream import CONNECT_SECONDS, Connection, Shared, broker_down, open_stream, tls_context
+from evertick.targets.brokers.amqp_messages import (
+    ACK_SIZE,
+    FRAME_OVERHEAD,
+    PUBLISHING,
+    Confirm,
+    body_frames,
+    header_frame,
+    publish_frame,
+    read_ack,
+)
+from evertick.targets.brokers.publisher import NO_MESSAGE, Dial, Publisher, PublishFailed, Sending, fail_all, made_of
+from evertick.targets.brokers.stream import (
+    CONNECT_SECONDS,
+    Connection,
+    Shared,
+    all_of,
+    broker_down,
+    open_stream,
+    tls_context,
+)
 from evertick.version import __version__
 
 PORT, TLS_PORT = 5672, 5671
@@ -39,15 +57,11 @@ FRAME_MIN = 4096
 REFUSED_SECONDS = 10.0
 """How long an exchange that is missing or not permitted is not asked for again."""
 
-_CONTROL, _PUBLISHING = 1, 2
-_FRAME_OVERHEAD = 8
+_CONTROL = 1
 _ACCESS_REFUSED, _NOT_FOUND, _TOO_LARGE = 403, 404, 406
-_FRAME_HEAD = struct.Struct(">BHI")
-_BASIC_HEADER = struct.Struct(">HHQH")
-_FLAGS = 1 << 15 | 1 << 13 | 1 << 12 | 1 << 7  # content_type, headers, delivery_mode, message_id
-_MANDATORY, _PERSISTENT = b"\x01", b"\x02"
+_DEFAULT = "amq.default"
+"""How RabbitMQ names the exchange without a name."""
 _SIZE = re.compile(r"message size (\d+)")
-_MAX_SHORT = 255
 _PROPERTIES: dict[str, Any] = {
     "connection_name": "evertick",
     "product": "evertick",
@@ -61,47 +75,66 @@ _PROPERTIES: dict[str, Any] = {
 }
 
 
-class ChannelClosed(Exception):  # noqa: N818 - says what happened
-    """The broker closed the channel for a message of another caller."""
-
-
 @dataclass(slots=True, eq=False)
 class Unconfirmed:
-    """A message under way. `returned`: why no queue got it; the confirm of a returned message follows its return."""
+    """A message under way: its frames but for the body, until they are written. `size`: of the body. `returned`: why no
+    queue got it; the confirm of a returned message follows its return.
+    """
 
     exchange: str
+    content: bytes
+    sending: Sending
+    receipt: str
     message_id: str
     size: int
-    confirmed: asyncio.Future[None]
     returned: str | None = None
+
+
+class _GivenUp(Sending):
+    """Stands for messages that nobody waits for any more."""
+
+    __slots__ = ()
+
+    def ended(self, receipt: str | None, failure: Exception | None) -> None:
+        """It was over before."""
+
+
+_GIVEN_UP = _GivenUp(NO_MESSAGE)
+_GIVEN_UP.is_over = True
 
 
 def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
     return RabbitMqPublisher(msgspec.convert(settings, RabbitMqConnection), secrets, dial)
 
 
-class RabbitMqPublisher:
+class RabbitMqPublisher(Publisher):
     """One connection to a broker."""
 
     def __init__(self, settings: RabbitMqConnection, secrets: Mapping[str, str], dial: Dial) -> None:
         self._settings, self._secrets, self._dial = settings, secrets, dial
         self._shared: Shared[AmqpConnection] = Shared(self._connect)
+        self._repeating: set[asyncio.Task[None]] = set()
 
-    async def publish(self, message: Message) -> str:
-        exchange = str(message.address.get("exchange") or "")
-        routing_key = str(message.address.get("routing_key") or "")
-        for text in (exchange, routing_key, message.content_type, message.message_id, *message.headers):
-            if len(text) > _MAX_SHORT or len(text.encode()) > _MAX_SHORT:
-                reason = f"{text[:40]}… has more than the {_MAX_SHORT} bytes that AMQP has for it"
-                raise PublishFailed(reason, retryable=False, is_broker_down=False)
-        content = _content(message, exchange, routing_key)
-        while True:
+    async def send(self, batch: Sequence[Sending]) -> None:
+        by_exchange: defaultdict[str, list[Unconfirmed]] = defaultdict(list)
+        for sending in batch:
+            if (unconfirmed := made_of(sending, _unconfirmed)) is not None:
+                by_exchange[unconfirmed.exchange].append(unconfirmed)
+        # At once: one exchange may have to be looked for.
+        await all_of([self._send_to(exchange, each) for exchange, each in by_exchange.items()])
+
+    async def _send_to(self, exchange: str, messages: list[Unconfirmed]) -> None:
+        try:
             connection = await self._shared.get()
-            try:
-                await connection.publish(exchange, message, content)
-            except ChannelClosed:
-                continue
-            return f"exchange {exchange or '(default)'}, routing key {routing_key}"
+            await connection.publish(exchange, messages)
+        except Exception as failure:  # noqa: BLE001 - its callers get it
+            fail_all((each.sending for each in messages), failure)
+
+    def _repeat(self, messages: list[Unconfirmed]) -> None:
+        """The broker closed the channel for a message of another caller."""
+        task = asyncio.create_task(self.send([each.sending for each in messages]))
+        self._repeating.add(task)
+        task.add_done_callback(self._repeating.discard)
 
     async def check(self) -> str:
         connection = await self._shared.get()
@@ -109,13 +142,14 @@ class RabbitMqPublisher:
 
     async def close(self) -> None:
         await self._shared.close()
+        await asyncio.gather(*self._repeating)
 
     async def _connect(self) -> "AmqpConnection":
         settings = self._settings
         tls = tls_context(settings.tls_ca) if settings.tls else None
         port = settings.port or (TLS_PORT if settings.tls else PORT)
         reader, writer = await open_stream(self._dial, settings.host, port, tls)
-        connection = AmqpConnection(f"{settings.host}:{port}", reader, writer)
+        connection = AmqpConnection(f"{settings.host}:{port}", reader, writer, self._repeat)
         connection.begin()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -130,42 +164,31 @@ class RabbitMqPublisher:
         return connection
 
 
-def _content(message: Message, exchange: str, routing_key: str) -> bytes:
-    """The frames of a message without its body. pamqp would take three times as long as all else."""
-    method = b"\x00\x3c\x00\x28\x00\x00" + _short(exchange) + _short(routing_key) + _MANDATORY
-    fields = [_field(name, value) for name, value in message.headers.items()]
-    fields += [_field(f"cloudEvents_{name}", value) for name, value in message.attributes.items()]
-    table = b"".join(fields)
-    header = (
-        _BASIC_HEADER.pack(60, 0, len(message.body), _FLAGS)
-        + _short(message.content_type)
-        + len(table).to_bytes(4)
-        + table
-        + _PERSISTENT
-        + _short(message.message_id)
-    )
-    return _frame(1, method) + _frame(2, header)
+def _unconfirmed(sending: Sending) -> Unconfirmed:
+    body, envelope, values, address, message_id = sending.message
+    exchange = str(address.get("exchange") or "")
+    routing_key = str(address.get("routing_key") or "")
+    content = publish_frame(exchange, routing_key) + header_frame(envelope, values, len(body), message_id)
+    return Unconfirmed(exchange, content, sending, _receipt(exchange, routing_key), message_id, len(body))
 
 
-def _short(text: str) -> bytes:
-    data = text.encode()
-    return len(data).to_bytes(1) + data
-
-
-def _field(name: str, value: str) -> bytes:
-    data = value.encode()
-    return _short(name) + b"S" + len(data).to_bytes(4) + data
-
-
-def _frame(kind: int, payload: bytes) -> bytes:
-    return _FRAME_HEAD.pack(kind, _PUBLISHING, len(payload)) + payload + b"\xce"
+@lru_cache(maxsize=1024)
+def _receipt(exchange: str, routing_key: str) -> str:
+    return f"exchange {exchange or '(default)'}, routing key {routing_key}"
 
 
 class AmqpConnection(Connection):
     """A connection that is logged in, and its two channels."""
 
-    def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        name: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        repeat: Callable[[list[Unconfirmed]], None],
+    ) -> None:
         super().__init__(name, reader, writer)
+        self._repeat = repeat
         self.product = "RabbitMQ"
         self._buffer = b""
         self._frame_max = FRAME_MAX
@@ -194,15 +217,15 @@ class AmqpConnection(Connection):
         if isinstance(tune, commands.Connection.Tune):
             self._frame_max = max(min(tune.frame_max or FRAME_MAX, FRAME_MAX), FRAME_MIN)
         tuned = commands.Connection.TuneOk(
-            channel_max=_PUBLISHING, frame_max=self._frame_max, heartbeat=HEARTBEAT_SECONDS
+            channel_max=PUBLISHING, frame_max=self._frame_max, heartbeat=HEARTBEAT_SECONDS
         )
         self.write(frame.marshal(tuned, 0))
         await self._ask(commands.Connection.Open(virtual_host=vhost), 0)
         await self._ask(commands.Channel.Open(), _CONTROL)
         await self._begin_publishing()
 
-    async def publish(self, exchange: str, message: Message, content: bytes) -> None:
-        """Return when the message is confirmed."""
+    async def publish(self, exchange: str, messages: Sequence[Unconfirmed]) -> None:
+        """Send messages to an exchange; each ends when it is confirmed or returned."""
         if self._blocked is not None:
             raise broker_down(f"{self.name}: RabbitMQ takes no messages now: {self._blocked}")
         if exchange not in self._known:
@@ -211,27 +234,30 @@ class AmqpConnection(Connection):
             async with self._opening:
                 if not self._is_publishing:
                     await self._begin_publishing()
-        waiting = Unconfirmed(exchange, message.message_id, len(message.body), self._loop.create_future())
-        self.write(content + self._body(message.body))
-        # The broker counts what it has got, so only what was written has a number.
-        self._published += 1
-        number = self._published
-        self._unconfirmed[number] = waiting
+        sent = [each for each in messages if not each.sending.is_over]
+        self.write(b"".join([each.content + body_frames(each.sending.message.body, self._frame_max) for each in sent]))
+        # The broker counts what it has got, so only what was written has a number. It stays taken if the message is
+        # given up: a confirm for it will come.
+        for each in sent:
+            self._published += 1
+            self._unconfirmed[self._published] = each
+            each.content = b""  # a repeated one gets new frames
         await self.drain()
-        # The number stays taken if the caller is cancelled: a confirm for it will come.
-        await waiting.confirmed
 
     @property
     def awaits_answers(self) -> bool:
         return bool(self._unconfirmed) or any(self._replies.values())
 
     def ping(self) -> None:
+        # What was given up keeps its number, but not its body: a broker may confirm late, or never.
+        for waiting in self._unconfirmed.values():
+            if waiting.sending.is_over:
+                waiting.sending = _GIVEN_UP
         if self.failure is None:
             self.write(frame.marshal(Heartbeat(), 0))
 
     def fail_all(self, failure: PublishFailed) -> None:
-        for waiting in self._unconfirmed.values():
-            _fail(waiting.confirmed, failure)
+        fail_all((waiting.sending for waiting in self._unconfirmed.values()), failure)
         self._unconfirmed.clear()
         for replies in self._replies.values():
             while replies:
@@ -240,25 +266,28 @@ class AmqpConnection(Connection):
     def take(self, data: bytes) -> None:
         buffer = self._buffer + data if self._buffer else data
         at = 0
-        while len(buffer) - at >= _FRAME_OVERHEAD:
+        while len(buffer) - at >= FRAME_OVERHEAD:
             size = int.from_bytes(buffer[at + 3 : at + 7])
             if size > FRAME_MAX:
                 raise ValueError("a frame that is too long")
-            end = at + size + _FRAME_OVERHEAD
+            end = at + size + FRAME_OVERHEAD
             if len(buffer) < end:
                 break
-            _, channel, found = frame.unmarshal(buffer[at:end])
+            ack = read_ack(buffer, at) if end - at == ACK_SIZE else None
+            if ack is not None:
+                self._confirm(ack, None)
+            else:
+                _, channel, found = frame.unmarshal(buffer[at:end])
+                self._handle(channel, found)
             at = end
-            self._handle(channel, found)
         self._buffer = buffer[at:]
 
     def _handle(self, channel: int, found: Any) -> None:
         match found:
-            case commands.Basic.Ack():
-                self._confirm(found, None)
             case commands.Basic.Nack():
                 reason = "the broker refused the message: a queue is full or has failed"
-                self._confirm(found, PublishFailed(reason, retryable=True, is_broker_down=False))
+                failure = PublishFailed(reason, retryable=True, is_broker_down=False)
+                self._confirm(Confirm(found.delivery_tag or 0, found.multiple), failure)
             case commands.Basic.Return():
                 self._returning = (found.exchange, f"{found.reply_text} for routing key {found.routing_key!r}")
             case ContentHeader() if self._returning is not None:
@@ -285,10 +314,10 @@ class AmqpConnection(Connection):
                 if not reply.done():
                     reply.set_result(found)
 
-    def _confirm(self, found: commands.Basic.Ack | commands.Basic.Nack, failure: PublishFailed | None) -> None:
-        number = found.delivery_tag or 0
+    def _confirm(self, confirm: Confirm, failure: PublishFailed | None) -> None:
+        number = confirm.delivery_tag
         # Numbers are in order, so those up to this one are the first.
-        while found.multiple and (first := next(iter(self._unconfirmed), number)) < number:
+        while confirm.multiple and (first := next(iter(self._unconfirmed), number)) < number:
             _settle(self._unconfirmed.pop(first), failure)
         if number in self._unconfirmed:
             _settle(self._unconfirmed.pop(number), failure)
@@ -311,13 +340,15 @@ class AmqpConnection(Connection):
         self._is_publishing = False
         unconfirmed, self._unconfirmed, self._published = list(self._unconfirmed.values()), {}, 0
         at_fault = [waiting for waiting in unconfirmed if _is_at_fault(waiting, close)]
-        for waiting in at_fault or unconfirmed:
-            _fail(waiting.confirmed, failure)
+        fail_all((waiting.sending for waiting in at_fault), failure)
+        if not at_fault:  # one of them is, and the others are worth another try
+            unclear = PublishFailed(close.reply_text, retryable=True, is_broker_down=False)
+            fail_all((waiting.sending for waiting in unconfirmed), unclear)
         if close.reply_code in (_ACCESS_REFUSED, _NOT_FOUND):
             for waiting in at_fault:
                 self._refuse(waiting.exchange, failure)
-        for waiting in unconfirmed:
-            _fail(waiting.confirmed, ChannelClosed())
+        if others := [waiting for waiting in unconfirmed if not waiting.sending.is_over]:
+            self._repeat(others)
 
     def _refuse(self, exchange: str, failure: PublishFailed) -> None:
         self._known.discard(exchange)
@@ -341,8 +372,8 @@ class AmqpConnection(Connection):
             self._refused.pop(exchange, None)
 
     async def _begin_publishing(self) -> None:
-        await self._ask(commands.Channel.Open(), _PUBLISHING)
-        await self._ask(commands.Confirm.Select(), _PUBLISHING)
+        await self._ask(commands.Channel.Open(), PUBLISHING)
+        await self._ask(commands.Confirm.Select(), PUBLISHING)
         self._is_publishing = True
 
     def _expect(self, channel: int) -> asyncio.Future[Frame]:
@@ -354,26 +385,22 @@ class AmqpConnection(Connection):
         """Send a method, and return the broker's answer; answers come in the order of what was asked on a channel."""
         reply = self._expect(channel)
         self.write(frame.marshal(method, channel))
-        return await reply
-
-    def _body(self, body: bytes) -> bytes:
-        most = self._frame_max - _FRAME_OVERHEAD
-        return b"".join(_frame(3, body[at : at + most]) for at in range(0, len(body), most))
+        return await self.answer(reply)
 
 
 def _is_at_fault(waiting: Unconfirmed, close: commands.Channel.Close) -> bool:
     """Whether the broker closed the channel for this message: its text names the exchange, or the size."""
     size = _SIZE.search(close.reply_text)
-    return waiting.size == int(size[1]) if size else f"'{waiting.exchange}'" in close.reply_text
+    return waiting.size == int(size[1]) if size else f"'{waiting.exchange or _DEFAULT}'" in close.reply_text
 
 
 def _settle(waiting: Unconfirmed, failure: PublishFailed | None) -> None:
     if waiting.returned is not None:
         failure = PublishFailed(waiting.returned, retryable=True, is_broker_down=False)
     if failure is not None:
-        _fail(waiting.confirmed, failure)
-    elif not waiting.confirmed.done():
-        waiting.confirmed.set_result(None)
+        waiting.sending.failed(failure)
+    else:
+        waiting.sending.stored(waiting.receipt)
 
 
 def _fail(answer: asyncio.Future[Any], failure: Exception) -> None:

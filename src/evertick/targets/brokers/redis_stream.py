@@ -1,245 +1,256 @@
-"""Publishes to streams of Redis by XADD, on redis-py: it is made by the makers of Redis, is at home in asyncio, and
-lets us choose the address.
+"""Publishes to streams of Redis by XADD. A message is stored when the answer with its id has arrived.
 
-Messages that come while Redis has not answered yet form the next batch: one write, and as many answers. An entry has
-the attributes as fields `ce_…`, the job's headers by their names, `content-type` and `data`. CloudEvents has no
-binding for Redis; this one follows that of Kafka.
+The protocol (RESP2) is ours, since it is a few lines of text; redis-py waits for the answers to one batch before it
+sends the next, so that Redis and the dispatcher would work in turns. Here messages are written as they come, and Redis
+answers in their order.
+
+An entry has the attributes as fields `ce_…`, the job's headers by their names, `content-type` and `data`. CloudEvents
+has no binding for Redis; this one follows that of Kafka.
 
 Redis answers when it has the entry in memory. When that is on a disk, its `appendfsync` says.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
 
 from evertick.contract.connections import RedisStreamConnection
-from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
-from evertick.targets.brokers.stream import broker_down, open_stream, tls_context
+from evertick.targets.brokers.publisher import (
+    Awaited,
+    Dial,
+    Envelope,
+    Publisher,
+    PublishFailed,
+    Sending,
+    fail_all,
+    made_of,
+)
+from evertick.targets.brokers.stream import (
+    CONNECT_SECONDS,
+    Connection,
+    Shared,
+    broker_down,
+    open_stream,
+    tls_context,
+)
 
-ANSWER_SECONDS = 15.0
-"""For one batch, and for connecting before it."""
-MAX_BATCH = 512
-MAX_ANSWERS = 1_048_576
-"""Bytes in answer to one batch. An id has about 20, what Redis says of itself some thousands."""
-_BROKER_STATES = ("MISCONF", "NOREPLICAS", "BUSY ", "TRYAGAIN")
+MAX_ANSWER = 65_536
+"""An id has about 20 bytes, what Redis says of itself some thousands."""
+_BROKER_STATES = ("MISCONF", "NOREPLICAS", "BUSY", "TRYAGAIN")
 """What Redis says before its reason when it takes nothing at all."""
+_UNREADABLE = "Redis sent what cannot be read"
+_CREDENTIALS, _NOT_READY = "Redis refused the user name or password", "Redis is not ready"
+_DOWN = {
+    "NOAUTH": _CREDENTIALS,
+    "WRONGPASS": _CREDENTIALS,
+    "READONLY": "the Redis server is a read-only replica",
+    "OOM": "Redis is out of memory",
+    "CLUSTERDOWN": _NOT_READY,
+    "LOADING": _NOT_READY,
+    "MASTERDOWN": _NOT_READY,
+    "DENIED": "Redis is in protected mode",
+}
+_NO_CLIENTS = "ERR max number of clients"
+_SIZES = [f"{length}\r\n" for length in range(4096)]
 
 
 def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
     return RedisStreamPublisher(msgspec.convert(settings, RedisStreamConnection), secrets, dial)
 
 
-class _Answers:
-    """What a server sends, up to MAX_ANSWERS for one batch: redis-py reads as much as the server announces."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._left = MAX_ANSWERS
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
-
-    def renew(self) -> None:
-        self._left = MAX_ANSWERS
-
-    async def read(self, size: int) -> bytes:
-        return self._counted(await self._reader.read(size))
-
-    async def readline(self) -> bytes:
-        return self._counted(await self._reader.readline())
-
-    async def readexactly(self, size: int) -> bytes:
-        if size > self._left:
-            raise broker_down("Redis sent an answer that is too long")
-        return self._counted(await self._reader.readexactly(size))
-
-    def _counted(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        if self._left < 0:
-            raise broker_down("Redis sent an answer that is too long")
-        return data
-
-
-class _OpenedConnection(AbstractConnection):
-    """A connection over a stream that is open already."""
-
-    answers: _Answers
-
-    def open(self, stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        reader, self._opened = stream
-        self.answers = _Answers(reader)
-
-    def repr_pieces(self) -> list[tuple[str, str | int]]:
-        return []
-
-    async def _connect(self) -> None:
-        self._reader, self._writer = self.answers, self._opened  # type: ignore[assignment]
-
-    def _host_error(self) -> str:
-        return "Redis"
-
-
-class RedisStreamPublisher:
-    """One connection, and the messages that wait for their turn on it."""
+class RedisStreamPublisher(Publisher):
+    """One connection to one server."""
 
     def __init__(self, settings: RedisStreamConnection, secrets: Mapping[str, str], dial: Dial) -> None:
-        self._settings = settings
-        self._dial = dial
-        self._connection = _OpenedConnection(
-            db=settings.database,
-            username=settings.username,
-            password=secrets.get("password"),
-            socket_timeout=None,  # a batch has one: redis-py would start one for each answer
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        self._waiting: deque[tuple[bytes, asyncio.Future[str]]] = deque()
-        self._sending: asyncio.Task[None] | None = None
+        self._settings, self._secrets, self._dial = settings, secrets, dial
+        self._shared: Shared[RedisStream] = Shared(self._connect)
 
-    async def publish(self, message: Message) -> str:
-        entry_id = await self._request(_xadd(message))
-        return f"stream {message.address['stream']}, entry {entry_id}"
+    async def send(self, batch: Sequence[Sending]) -> None:
+        connection = await self._shared.get()
+        await connection.send([request for sending in batch if (request := made_of(sending, _request)) is not None])
 
     async def check(self) -> str:
-        found = await self._request(_packed((b"INFO", b"server")))
+        connection = await self._shared.get()
+        found = await connection.ask(b"INFO", b"server")
         fields = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
         return f"Redis {fields.get('redis_version', 'of an unknown version')}"
 
     async def close(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
-        _fail(self._waiting, broker_down("the connection was closed"))
-        await self._connection.disconnect(nowait=True)
+        await self._shared.close()
 
-    async def _request(self, command: bytes) -> str:
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command, answer))
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send_all())
-        return await answer
-
-    async def _send_all(self) -> None:
-        """Send what waits, batch by batch. A failure of the connection fails its batch, and ends it."""
-        while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
-            try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await self._exchange(batch)
-            except BaseException as error:
-                failure = _failure_of(error)
-                _fail(batch, failure)
-                await self._connection.disconnect(nowait=True)
-                if not isinstance(error, Exception):
-                    raise
-
-    async def _exchange(self, batch: list[tuple[bytes, asyncio.Future[str]]]) -> None:
-        connection = self._connection
-        if not connection.is_connected:
-            connection.open(await self._open())
-            await connection.connect()  # type: ignore[no-untyped-call]
-        connection.answers.renew()
-        await connection.send_packed_command([b"".join([command for command, _ in batch])], check_health=False)
-        is_stale = False
-        for _, answer in batch:
-            try:
-                found = await connection.read_response()
-            except ResponseError as refused:
-                is_stale = is_stale or isinstance(refused, ReadOnlyError)
-                if not answer.done():
-                    answer.set_exception(_failure_of(refused))
-            else:
-                if not answer.done():
-                    answer.set_result(found.decode(errors="replace"))
-        if is_stale:  # the server became a replica: by now the name may lead to another
-            await connection.disconnect(nowait=True)
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> "RedisStream":
         settings = self._settings
         tls = tls_context(settings.tls_ca) if settings.tls else None
-        return await open_stream(self._dial, settings.host.strip("[]"), settings.port, tls)
+        reader, writer = await open_stream(self._dial, settings.host.strip("[]"), settings.port, tls)
+        connection = RedisStream(f"{settings.host}:{settings.port}", reader, writer)
+        connection.begin()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await connection.log_in(settings.username, self._secrets.get("password"), settings.database)
+        except TimeoutError:
+            failure = connection.lost("Redis did not answer in time")
+            connection.lose(failure)
+            raise failure from None
+        except BaseException:
+            connection.lose(connection.lost())
+            raise
+        return connection
 
 
-def _xadd(message: Message) -> bytes:
-    """The command that adds a message. One of these is made for each: lengths of ASCII need no encoding first."""
-    stream, most = str(message.address["stream"]), message.address.get("max_length")
-    words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
-    for name, text in message.headers.items():
-        words += (name, text)
-    words += ("content-type", message.content_type)
-    attributes = message.attributes
-    head = _head(tuple(words), len(words) + 2 * len(attributes) + 2)
-    described = "".join([f"{_field(name)}${len(text)}\r\n{text}\r\n" for name, text in attributes.items()])
-    if head is not None and described.isascii():
-        start = f"{head}{described}$4\r\ndata\r\n${len(message.body)}\r\n"
-        return b"%b%b\r\n" % (start.encode("ascii"), message.body)
-    for name, text in attributes.items():
-        words += (f"ce_{name}", text)
-    return _packed([*(word.encode(errors="replace") for word in words), b"data", message.body])
+_Request: TypeAlias = tuple[bytes, str, Sending]
+"""A command, and what gets its answer, with this text before it. Plain, as the next: one is made for each message."""
+_Asked: TypeAlias = tuple[str, Sending, float]
+"""What gets the answer to a command that was written, and when that was by the clock of the loop."""
+
+
+class RedisStream(Connection):
+    """A connection that has the answers to its commands in their order."""
+
+    def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(name, reader, writer)
+        self._asked: deque[_Asked] = deque()
+        self._buffer = b""
+
+    async def log_in(self, username: str | None, password: str | None, database: int) -> None:
+        if password is not None:
+            words = [password] if username is None else [username, password]
+            try:
+                await self.ask(b"AUTH", *(word.encode() for word in words))
+            except PublishFailed as refused:
+                raise refused if refused.is_broker_down else broker_down(_CREDENTIALS) from refused
+        if database:
+            await self.ask(b"SELECT", b"%d" % database)
+        try:
+            # A server that wants a password, or is not ready, says so to a short command. It does not read a long one.
+            await self.ask(b"PING")
+        except PublishFailed as refused:
+            if refused.is_broker_down:  # else the user may do other things
+                raise
+
+    async def ask(self, *words: bytes) -> str:
+        asked = Awaited()
+        await self.send([(_packed(words), "", asked)])
+        return await self.answer(asked.answer)
+
+    async def send(self, requests: Sequence[_Request]) -> None:
+        """Write commands; each of them ends when it is answered."""
+        self.write(b"".join([command for command, _, _ in requests]))
+        now = self._loop.time()
+        self._asked.extend([(place, sending, now) for _, place, sending in requests])
+        await self.drain()
+
+    @property
+    def awaits_answers(self) -> bool:
+        return bool(self._asked)
+
+    def ping(self) -> None:
+        # A server that sends something now and then is not silent, and may answer nothing all the same.
+        if self._asked and self.is_overdue(self._asked[0][2]):
+            self.lose(self.unanswered())
+
+    def fail_all(self, failure: PublishFailed) -> None:
+        asked, self._asked = self._asked, deque()
+        fail_all((sending for _, sending, _ in asked), failure)
+
+    def take(self, data: bytes) -> None:
+        buffer = self._buffer + data if self._buffer else data
+        at = 0
+        while (end := buffer.find(b"\r\n", at)) >= 0:
+            kind, text = buffer[at : at + 1], buffer[at + 1 : end]
+            at = end + 2
+            if kind == b"$" and text.isdigit():
+                if len(text) > 9 or int(text) > MAX_ANSWER:
+                    raise broker_down("Redis sent an answer that is too long")
+                after = at + int(text)
+                if len(buffer) < after + 2:
+                    at = end - 1 - len(text)
+                    break
+                self._answered(buffer[at:after])
+                at = after + 2
+            elif kind == b"+":
+                self._answered(text)
+            elif kind == b"-":
+                self._refused(text.decode(errors="replace"))
+            else:
+                raise broker_down(_UNREADABLE)
+        self._buffer = buffer[at:]
+        if len(self._buffer) > 2 * MAX_ANSWER:
+            raise broker_down("Redis sent an answer that is too long")
+
+    def _answered(self, found: bytes) -> None:
+        if not self._asked:
+            raise broker_down(_UNREADABLE)
+        place, sending, _ = self._asked.popleft()
+        sending.stored(place + found.decode(errors="replace"))
+
+    def _refused(self, text: str) -> None:
+        failure = _failure_of(text)
+        if text.startswith(("READONLY", _NO_CLIENTS)):
+            # All else would fail the same way. By now the name of a replica may lead to another server.
+            raise failure
+        if not self._asked:
+            raise broker_down(_UNREADABLE)
+        self._asked.popleft()[1].failed(failure)
+
+
+def _failure_of(text: str) -> PublishFailed:
+    """What an error in answer to a command means."""
+    code = text.partition(" ")[0]
+    if code in _DOWN:
+        return broker_down(_DOWN[code])
+    if text.startswith(_NO_CLIENTS):
+        return broker_down("Redis has no connections left")
+    is_down = code in _BROKER_STATES
+    reason = f"Redis refused: {text.removeprefix('ERR ')}"
+    return PublishFailed(reason, retryable=is_down or code == "NOPERM", is_broker_down=is_down)
+
+
+class _Form(NamedTuple):
+    """What the commands for one envelope and stream have in common: the first words, and the names of the others.
+
+    `opening` and `heads`, the same as they are written, are for texts of ASCII: each head ends with the `$` of the
+    value's length. `place` is what receipts begin with.
+    """
+
+    words: list[str]
+    names: list[str]
+    opening: str
+    heads: list[str]
+    place: str
+
+
+def _request(sending: Sending) -> _Request:
+    """The command that adds a message."""
+    body, envelope, values, address, _ = sending.message
+    form = _form(envelope, str(address["stream"]), address.get("max_length"))
+    try:
+        fields = [head + _SIZES[len(value)] + value for head, value in zip(form.heads, values, strict=True)]
+        start = f"{form.opening}{''.join(fields)}\r\n$4\r\ndata\r\n${len(body)}\r\n"
+        # A text of ASCII has as many bytes as characters.
+        return b"%b%b\r\n" % (start.encode("ascii"), body), form.place, sending
+    except (IndexError, UnicodeEncodeError):  # a long value, or other characters
+        words = [*form.words, *chain.from_iterable(zip(form.names, values, strict=True))]
+        return _packed([*(word.encode(errors="replace") for word in words), b"data", body]), form.place, sending
 
 
 @lru_cache(maxsize=1024)
-def _head(words: tuple[str, ...], count: int) -> str | None:
-    """The first words of a command of so many, which the messages of a target share. None: lengths need encoding."""
-    head = "".join([f"${len(word)}\r\n{word}\r\n" for word in words])
-    return f"*{count}\r\n{head}" if head.isascii() else None
-
-
-@lru_cache(maxsize=64)
-def _field(name: str) -> str:
-    return f"${len(name) + 3}\r\nce_{name}\r\n"
+def _form(envelope: Envelope, stream: str, most: object) -> _Form:
+    words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
+    words += chain.from_iterable(envelope.headers.items())
+    words += ("content-type", envelope.content_type)
+    for name, value in envelope.fixed.items():
+        words += (f"ce_{name}", value)
+    names = [f"ce_{name}" for name in envelope.names]
+    opening = "".join([f"\r\n${len(word)}\r\n{word}" for word in words])
+    heads = [f"\r\n${len(name)}\r\n{name}\r\n$" for name in names]
+    return _Form(words, names, f"*{len(words) + 2 * len(names) + 2}{opening}", heads, f"stream {stream}, entry ")
 
 
 def _packed(words: Sequence[bytes]) -> bytes:
     """A command as Redis reads it."""
     return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
-
-
-def _fail(batch: Iterable[tuple[bytes, asyncio.Future[str]]], failure: Exception) -> None:
-    for _, answer in batch:
-        if not answer.done():
-            answer.set_exception(failure)
-
-
-def _failure_of(error: BaseException) -> Exception:  # noqa: PLR0911 - by type
-    """Why a message was not accepted, without addresses or secrets."""
-    match error:
-        case AuthenticationError():
-            return broker_down("Redis refused the user name or password")
-        case NoPermissionError():
-            return PublishFailed(f"Redis refused: {error}", retryable=True, is_broker_down=False)
-        case ReadOnlyError():
-            return broker_down("the Redis server is a read-only replica")
-        case OutOfMemoryError():
-            return broker_down("Redis is out of memory")
-        case ClusterDownError() | BusyLoadingError():
-            return broker_down("Redis is not ready")
-        case ResponseError():
-            text = str(error)
-            is_down = text.startswith(_BROKER_STATES)
-            return PublishFailed(f"Redis refused: {text}", retryable=is_down, is_broker_down=is_down)
-        case TimeoutError():
-            return broker_down("Redis did not answer in time")
-        case RedisError() | OSError() | asyncio.CancelledError():
-            return broker_down("the connection to Redis was lost")
-        case Exception():
-            return error
-        case _:
-            return broker_down("the publisher was stopped")

@@ -25,7 +25,7 @@ import hmac
 import json
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
@@ -39,7 +39,7 @@ from yarl import URL
 
 from evertick.contract.connections import SqsConnection
 from evertick.domain.errors import EvertickError
-from evertick.targets.brokers.publisher import Dial, Message, Publisher, PublishFailed
+from evertick.targets.brokers.publisher import Dial, Publisher, PublishFailed, Sending, fail_all, made_of
 from evertick.targets.brokers.stream import CONNECT_SECONDS, SILENCE_SECONDS, broker_down, reason_of
 
 MAX_ENTRIES = 10
@@ -73,11 +73,15 @@ class NotPermitted(PublishFailed):
     """The key is good, and may not do this."""
 
 
+class RequestRefused(PublishFailed):
+    """Something in the request is wrong. Of a batch that may be one of its messages."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     fields: dict[str, Any]
     size: int
-    stored: asyncio.Future[str]
+    sending: Sending
 
 
 @dataclass(slots=True, eq=False)
@@ -95,29 +99,28 @@ def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial
     return SqsPublisher(msgspec.convert(settings, SqsConnection), secrets, dial)
 
 
-class SqsPublisher:
+class SqsPublisher(Publisher):
     """A client of one endpoint with one key."""
 
     def __init__(self, settings: SqsConnection, secrets: Mapping[str, str], dial: Dial) -> None:
         self._endpoint = Endpoint(settings, secrets, dial)
         self._queues: dict[str, Queue] = {}
 
-    async def publish(self, message: Message) -> str:
-        url = str(message.address["queue_url"])
-        queue = self._queues.get(url)
-        if queue is None:
-            queue = self._queues[url] = Queue(url)
-        entry = _entry(message, is_fifo=url.endswith(".fifo"))
-        if entry.size > MAX_MESSAGE_BYTES:
-            reason = f"the message has {entry.size} bytes with its attributes; SQS takes at most {MAX_MESSAGE_BYTES}"
-            raise PublishFailed(reason, retryable=False, is_broker_down=False)
-        queue.waiting.append(entry)
-        # A task takes its batch when it starts: one for each ten that wait.
-        if not queue.is_full and len(queue.waiting) % MAX_ENTRIES == 1:
-            task = asyncio.create_task(self._send_all(queue))
-            queue.sending.add(task)
-            task.add_done_callback(queue.sending.discard)
-        return f"queue {url.rpartition('/')[2]}, message {await entry.stored}"
+    async def send(self, batch: Sequence[Sending]) -> None:
+        for sending in batch:
+            url = str(sending.message.address["queue_url"])
+            queue = self._queues.get(url)
+            if queue is None:
+                queue = self._queues[url] = Queue(url)
+            entry = made_of(sending, _entry)
+            if entry is None:
+                continue
+            queue.waiting.append(entry)
+            # A task takes its batch when it starts: one for each ten that wait.
+            if not queue.is_full and len(queue.waiting) % MAX_ENTRIES == 1:
+                task = asyncio.create_task(self._send_all(queue))
+                queue.sending.add(task)
+                task.add_done_callback(queue.sending.discard)
 
     async def check(self) -> str:
         try:
@@ -141,6 +144,8 @@ class SqsPublisher:
             while batch := _next_batch(queue):
                 try:
                     await self._send(queue, batch)
+                except RequestRefused:
+                    await self._send_each(queue, batch)
                 except Exception as failure:  # noqa: BLE001 - its callers get it
                     _fail(batch, failure)
                 _fail(batch, broker_down(f"{self._endpoint.name}: the answer does not name the message"))
@@ -149,13 +154,22 @@ class SqsPublisher:
             queue.sending -= {asyncio.current_task()}
             _fail(batch, broker_down("the connection was closed"))
 
+    async def _send_each(self, queue: Queue, batch: list[Entry]) -> None:
+        """Send the messages of a batch that was refused one by one: that which is the reason fails alone."""
+        for entry in batch:
+            if entry.sending.is_over:
+                continue  # its caller has given up
+            try:
+                await self._send(queue, [entry])
+            except Exception as failure:  # noqa: BLE001 - its caller gets it
+                _fail([entry], failure)
+
     async def _send(self, queue: Queue, batch: list[Entry]) -> None:
         entries = [{"Id": str(number), **entry.fields} for number, entry in enumerate(batch)]
         answer = await self._endpoint.call("SendMessageBatch", {"QueueUrl": queue.url, "Entries": entries})
         for stored in answer.get("Successful") or ():
-            entry = batch[int(stored["Id"])]
-            if not entry.stored.done():
-                entry.stored.set_result(str(stored.get("MessageId", "?")))
+            receipt = f"queue {queue.url.rpartition('/')[2]}, message {stored.get('MessageId', '?')}"
+            batch[int(stored["Id"])].sending.stored(receipt)
         for failed in answer.get("Failed") or ():
             failure = PublishFailed(
                 f"SQS refused the message: {failed.get('Code')}: {failed.get('Message', '')}",
@@ -173,34 +187,36 @@ def _next_batch(queue: Queue) -> list[Entry]:
         if batch and size + queue.waiting[0].size > MAX_BATCH_BYTES:
             break
         entry = queue.waiting.popleft()
-        if not entry.stored.done():
+        if not entry.sending.is_over:
             batch.append(entry)
             size += entry.size
     return batch
 
 
-def _fail(entries: list[Entry] | deque[Entry], failure: Exception) -> None:
-    for entry in entries:
-        if not entry.stored.done():
-            entry.stored.set_exception(failure)
+def _fail(entries: Iterable[Entry], failure: Exception) -> None:
+    fail_all((entry.sending for entry in entries), failure)
 
 
-def _entry(message: Message, *, is_fifo: bool) -> Entry:
+def _entry(sending: Sending) -> Entry:
+    message = sending.message
     body, encoding = _body(message.body)
-    attributes = {"content-type": message.content_type, "cloudevents": json.dumps(dict(message.attributes))}
-    if message.headers:
-        attributes["headers"] = json.dumps(dict(message.headers))
+    attributes = {"content-type": message.envelope.content_type, "cloudevents": json.dumps(message.attributes)}
+    if message.envelope.headers:
+        attributes["headers"] = json.dumps(dict(message.envelope.headers))
     if encoding is not None:
         attributes["encoding"] = encoding
     fields: dict[str, Any] = {
         "MessageBody": body,
         "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
     }
-    if is_fifo:
+    if str(message.address["queue_url"]).endswith(".fifo"):
         fields["MessageGroupId"] = str(message.address.get("group_id") or "evertick")
         fields["MessageDeduplicationId"] = _short(message.message_id)
     size = len(body.encode()) + sum(len(name) + len(value) + 6 for name, value in attributes.items())
-    return Entry(fields, size, asyncio.get_running_loop().create_future())
+    if size > MAX_MESSAGE_BYTES:
+        reason = f"the message has {size} bytes with its attributes; SQS takes at most {MAX_MESSAGE_BYTES}"
+        raise PublishFailed(reason, retryable=False, is_broker_down=False)
+    return Entry(fields, size, sending)
 
 
 def _short(text: str) -> str:
@@ -302,7 +318,7 @@ class Endpoint:
             raise PublishFailed(reason, retryable=True, is_broker_down=False)
         if status >= 500 or not kind:
             raise broker_down(reason)
-        raise PublishFailed(reason, retryable=False, is_broker_down=False)
+        raise RequestRefused(reason, retryable=False, is_broker_down=False)
 
 
 class GuardedResolver(AbstractResolver):

@@ -2,7 +2,8 @@
 
 - `open_stream` connects to an address that the guard returned, and checks a certificate against the name.
 - `Connection` reads in one task. It is lost when the stream ends, when the broker sends what cannot be read, and when
-  publishes wait and nothing has arrived for `SILENCE_SECONDS`. A lost connection fails everything that waits for it.
+  publishes wait and nothing has arrived for `SILENCE_SECONDS`, or no answer to a request of its own or no room to write
+  for so long: a broker may go on with heartbeats alone. A lost connection fails everything that waits for it.
 - `Shared` keeps one connection for all publishes. Those that come while it is being opened wait for the same opening;
   a caller that is cancelled ends neither the opening nor the connection.
 """
@@ -11,7 +12,7 @@ import asyncio
 import os
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -22,7 +23,17 @@ from evertick.targets.brokers.publisher import Dial, PublishFailed
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 15.0
 LOOKS = 3
+UNSENT_BYTES = 65_536
+"""With no more than that unsent, nobody waits."""
 _CHUNK = 65_536
+
+
+async def all_of(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it at once; what is alone needs no task."""
+    if len(work) == 1:
+        await work[0]
+    else:
+        await asyncio.gather(*work)
 
 
 def broker_down(reason: str) -> PublishFailed:
@@ -85,6 +96,9 @@ def reason_of(error: Exception) -> str:
             return "the connection failed"
 
 
+Answer = TypeVar("Answer")
+
+
 class Connection(ABC):
     """A stream to a broker and the task that reads from it."""
 
@@ -123,12 +137,32 @@ class Connection(ABC):
 
     async def drain(self) -> None:
         """Wait while much is unsent."""
+        if self.failure is None and self._writer.transport.get_write_buffer_size() <= UNSENT_BYTES:
+            return
         try:
-            await self._writer.drain()
-        except OSError:
-            self.lose(self.lost())
+            async with asyncio.timeout(SILENCE_SECONDS):
+                await self._writer.drain()
+        except OSError as error:  # and TimeoutError, which is one
+            self.lose(self.unanswered() if isinstance(error, TimeoutError) else self.lost())
             assert self.failure is not None
             raise self.failure from None
+
+    async def answer(self, reply: asyncio.Future[Answer]) -> Answer:
+        """The answer to a request, for which nobody else waits."""
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                return await reply
+        except TimeoutError:
+            self.lose(self.unanswered())
+            assert self.failure is not None
+            raise self.failure from None
+
+    def is_overdue(self, asked_at: float) -> bool:
+        """Whether what was asked at that time of the loop should have been answered."""
+        return asked_at + SILENCE_SECONDS < self._loop.time()
+
+    def unanswered(self) -> PublishFailed:
+        return self.lost(f"the broker has not answered for {SILENCE_SECONDS:g} s")
 
     def lost(self, why: str = "the connection was lost before the broker confirmed") -> PublishFailed:
         return broker_down(f"{self.name}: {why}")
@@ -172,7 +206,9 @@ class Connection(ABC):
             await asyncio.sleep(SILENCE_SECONDS / LOOKS)
             quiet = quiet + 1 if self.awaits_answers and self._heard_at == heard_at else 0
             self.ping()
-        self.lose(self.lost(f"the broker has not answered for {SILENCE_SECONDS:g} s"))
+            if self.failure is not None:
+                return
+        self.lose(self.unanswered())
 
 
 C = TypeVar("C", bound=Connection)

@@ -194,11 +194,7 @@ class Guard:
         if reason is not None:
             raise DestinationRefused(f"the URL {reason}")
         parsed = URL(url, encoded=True)
-        if parsed.scheme != "https" and not self.policy.allow_http:
-            raise DestinationRefused(
-                "the URL must begin with https://: plain http is not allowed here, unless the dispatcher's"
-                " EVERTICK_EGRESS_ALLOW_HTTP is true"
-            )
+        self._check_scheme(parsed.scheme)
         assert parsed.port is not None
         if not any(parsed.port in ports for ports in self.policy.ports):
             raise DestinationRefused(f"port {parsed.port} is not allowed here")
@@ -215,10 +211,12 @@ class Guard:
             raise DestinationRefused(f"the URL's address is not public, and {NOT_ALLOWED}")
         return str(host)
 
-    async def dial(self, host: str, port: int, tenant_id: int) -> list[str]:
+    async def dial(self, host: str, port: int, tenant_id: int, scheme: str | None = None) -> list[str]:
         """The addresses that a client of a tenant's broker may connect to, for a host that a connection or the broker
-        itself names.
+        itself names. `scheme`: of the URL, if the broker is called by one.
         """
+        if scheme is not None:
+            self._check_scheme(scheme)
         if not any(port in ports for ports in self.policy.ports):
             raise DestinationRefused(f"port {port} is not allowed here")
         found = read_host(host)
@@ -229,6 +227,13 @@ class Guard:
         if not self.policy.permits(found):
             raise DestinationRefused(f"the host's address is not public, and {NOT_ALLOWED}")
         return [str(found)]
+
+    def _check_scheme(self, scheme: str) -> None:
+        if scheme != "https" and not self.policy.allow_http:
+            raise DestinationRefused(
+                "the URL must begin with https://: plain http is not allowed here, unless the dispatcher's"
+                " EVERTICK_EGRESS_ALLOW_HTTP is true"
+            )
 
     async def addresses(self, name: str, tenant_id: int) -> list[Address]:
         """Resolve a name for a tenant, once. One bad address among good ones is reason enough to refuse them all."""

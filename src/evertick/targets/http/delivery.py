@@ -23,6 +23,7 @@ from typing import Self
 
 import aiohttp
 
+from evertick.contract.events import SOURCE
 from evertick.domain.attempt import AttemptOutcome, NotStarted
 from evertick.domain.fairness import TenantCounts
 from evertick.domain.job.faults import Faults
@@ -31,7 +32,6 @@ from evertick.runtime.clock import Clock, now_of
 from evertick.targets.egress.guard import Destination, DestinationRefused, EgressPolicy, Guard
 from evertick.targets.egress.resolution import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.egress.slots import Busy, Slots, one_tenant
-from evertick.targets.events import SOURCE
 from evertick.targets.http.connections import Connections, Disconnected, Exchange, send
 from evertick.targets.http.request import Sendable
 from evertick.targets.http.response import EXCERPT_BYTES, FAILURES, TargetResponse, failure_of, outcome_of, timed_out

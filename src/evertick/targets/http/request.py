@@ -8,10 +8,9 @@ from functools import lru_cache
 from typing import Protocol
 from urllib.parse import quote
 
-from evertick.contract.events import BATCH_MEDIA_TYPE
+from evertick.contract.events import BATCH_MEDIA_TYPE, FIRED, SOURCE, SPEC_VERSION
 from evertick.contract.target import HttpTarget
 from evertick.domain.schedule.instants import utc_text
-from evertick.targets.events import EVENT_TYPE, SOURCE
 from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
 from evertick.version import __version__
 
@@ -116,10 +115,10 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
         "webhook-id": key,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": sign(request.secrets, key, timestamp, body or b""),
-        "ce-specversion": "1.0",
+        "ce-specversion": SPEC_VERSION,
         "ce-id": request.run_id,
         "ce-source": f"{source}/jobs/{request.job_id}",
-        "ce-type": EVENT_TYPE,
+        "ce-type": FIRED,
         "ce-subject": job_name,
         "ce-time": scheduled_at,
         "Idempotency-Key": key,

@@ -1,6 +1,5 @@
 """Leases attempts: how many, from which lanes, and when to look again."""
 
-import asyncio
 import logging
 import math
 import random
@@ -15,7 +14,7 @@ from evertick.domain.fairness import first_priority
 from evertick.executor.source import Consumer
 from evertick.executor.sources.database.pace import Batch, CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
-from evertick.executor.sources.database.reading import Read, Reading
+from evertick.executor.sources.database.reading import Read, Reading, answers_of
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.wakeups import queue_named
 from evertick.store.database import Pool
@@ -85,6 +84,8 @@ class Leasing:
         self._under_way = 0
         self._is_flowing = False
         self._is_contended = False
+        self._is_beside_due = False
+        self._beside: set[int] = set()  # queues that are asked beside others now
         self._token_wait: float | None = None  # there is work, and its queue's rate allows it after so long
         self._is_cut = False
         self._pause = FIRST_PAUSE
@@ -96,13 +97,21 @@ class Leasing:
         """Note what has ready work, as `runtime.wakeups` names it; None: unknown. Says whether it may be ours."""
         if lane_ids is None or not self._queues.ids:
             self._clear_until = self._free_from = -math.inf
+            self._note_beside()
             return True
         ours = {number for number in lane_ids if queue_named(number) in self._queues.ids}
         named = {number for number in ours if number > 0}
         self._named |= named
         if len(named) < len(ours):
             self._free_from = -math.inf  # attempts were put back
+        if ours:
+            self._note_beside()
         return bool(ours)
+
+    def _note_beside(self) -> None:
+        """Something may be ready for a tenant that has nothing here, and no lease begins now."""
+        if self._under_way or self._monotonic() < self._spare_from:
+            self._is_beside_due = True
 
     def look_again(self) -> None:
         """Do not wait for a queue that was not there at the last look, nor for attempts that were put back."""
@@ -163,11 +172,11 @@ class Leasing:
 
     async def lease(self, most: int, named: Collection[int] | None = None) -> int:
         """Lease about `most` attempts, from all lanes or from those named; returns how many there were."""
-        await self._queues.refresh(self._pool, self._monotonic())
-        if not self._queues.ids:
-            return 0
         self._under_way += most
         try:
+            await self._queues.refresh(self._pool, self._monotonic())
+            if not self._queues.ids:
+                return 0
             count = await self._lease(most, named)
         finally:
             self._under_way -= most
@@ -219,8 +228,62 @@ class Leasing:
                 self._clear_until = self._free_from = -math.inf
             self._asked_queues = asked
 
+    async def step_beside(self) -> float:
+        """Lease for tenants that have nothing here, after a wake-up that came while others were leased for."""
+        if not self._is_beside_due or not self._consumer.may_lease:
+            return LONGEST_PAUSE
+        self._is_beside_due = False
+        await self._queues.refresh(self._pool, self._monotonic())
+        rooms = self._queues.rooms(self._pace.size, self._consumer.held) or {}
+        idle = self._unlimited(self._queues.idle(rooms))
+        free = {queue_id: room for queue_id, room in idle.items() if queue_id not in self._beside}
+        if len(free) < len(idle):
+            self._is_beside_due = True  # for those that others ask just now, when they have ended
+        if not free:
+            return LONGEST_PAUSE
+        # No more than can start, but something of each.
+        most = min(sum(free.values()), max(self._queues.can_start(), len(free)))
+        self._beside |= free.keys()
+        try:
+            await self._lease_from(most, None, free, {}, is_whole=False)
+        finally:
+            self._beside -= free.keys()
+        return 0 if self._is_beside_due else LONGEST_PAUSE
+
     async def _lease(self, most: int, named: Collection[int] | None) -> int:
+        """Tenants that have nothing here come first: they do not wait for what comes for others."""
         rooms = self._queues.rooms(self._pace.size, self._consumer.held)
+        idle = {} if rooms is None or named is not None else self._queues.idle(rooms)
+        idle = {queue_id: room for queue_id, room in idle.items() if queue_id not in self._beside}
+        if rooms is None or not idle or len(idle) == len(rooms):
+            return await self._lease_from(most, named, rooms, rooms)
+        rest = {queue_id: room for queue_id, room in rooms.items() if queue_id not in idle}
+        # A lease that a cap or a rate limits asks for what was put back of its own queues alone.
+        is_limited = len(self._unlimited(rest)) < len(rest)
+        put_back = self._unlimited(idle) if is_limited else {}
+        count = await self._lease_from(most, None, idle, put_back, is_whole=False)
+        if count >= most:
+            return count
+        return count + await self._lease_from(most - count, None, rest, self._unlimited(rooms))
+
+    def _unlimited(self, rooms: Mapping[int, int]) -> dict[int, int]:
+        """The queues without a cap or a rate."""
+        limited = self._queues.capped | self._queues.rates.keys()
+        return {queue_id: room for queue_id, room in rooms.items() if queue_id not in limited}
+
+    async def _lease_from(
+        self,
+        most: int,
+        named: Collection[int] | None,
+        rooms: Mapping[int, int] | None,
+        put_back: Mapping[int, int] | None,
+        *,
+        is_whole: bool = True,
+    ) -> int:
+        """Lease from lanes of these queues, and what was put back of those; None: of all, empty: of none.
+
+        `is_whole`: how many lanes there are with work tells about the next lease.
+        """
         if rooms is not None:
             rooms = {queue_id: min(room, most) for queue_id, room in rooms.items()}
             if not rooms:
@@ -231,21 +294,21 @@ class Leasing:
             if not rooms:
                 return 0
             tokens = {queue_id: rooms[queue_id] for queue_id in rated if queue_id in rooms}
-        extent = self._extent(most, named)
+        extent = self._extent(most, named) if is_whole else _Extent(min(MAX_LANES, most), most)
         asked = self._monotonic()
         asking: list[Coroutine[Any, Any, list[LeasedRange]]]
         if not rated and self._queues.capped.isdisjoint(self._queues.ids if rooms is None else rooms):
             asking = [self._lease_lanes(self._pool, extent, named, most, rooms)]
-            if asked >= self._free_from:
+            if (put_back is None or put_back) and asked >= self._free_from:
                 self._free_from = asked + FREE_SECONDS
-                asking.append(self._lease_free(self._pool, most, rooms))
+                asking.append(self._lease_free(self._pool, most, put_back))
         else:
             asking = [self._lease_capped(extent, named, most, rooms)]
-        answers = await asyncio.gather(*asking, return_exceptions=True)
+        answers = await answers_of(asking)
         ranges = [each for answer in answers if isinstance(answer, list) for each in answer]
         self._held_leases.hold([each.lease_id for each in ranges], asked)
         read = await self._reading.read(ranges)
-        if named is None:
+        if named is None and is_whole:
             self._lanes = len({each.lane_id for each in ranges}) or MAX_LANES
         self._take(read, extent, rooms)
         self._give_back(tokens, read)
@@ -260,7 +323,7 @@ class Leasing:
         asked = {
             queue_id: min(room, slots) if queue_id in self._queues.rates else room for queue_id, room in rooms.items()
         }
-        rated, self._token_wait = await self._queue_rates.take(
+        rated, wait = await self._queue_rates.take(
             self._pool,
             asked,
             self._queues.rates,
@@ -268,6 +331,8 @@ class Leasing:
             handlers=self._consumer.handler_names,
             tenant_id=self._queues.tenant_id,
         )
+        if wait is not None:
+            self._token_wait = wait if self._token_wait is None else min(wait, self._token_wait)
         return rated
 
     def _give_back(self, tokens: Mapping[int, int], read: Read) -> None:
@@ -297,7 +362,8 @@ class Leasing:
         asked = list((dict.fromkeys(self._queues.ids, most) if rooms is None else rooms).items())
         random.shuffle(asked)  # so that a tenant's queues share what its cap leaves
         async with self._pool.acquire() as session, session.transaction():
-            left, self._is_contended = await lanes.lock_rooms(session, dict(asked), self._queues.tenant_id)
+            left, is_contended = await lanes.lock_rooms(session, dict(asked), self._queues.tenant_id)
+            self._is_contended |= is_contended
             if not left:
                 return []
             free = await self._lease_free(session, most, left)

@@ -15,11 +15,14 @@ LOOK_AGAIN_SECONDS = 3.0
 
 
 class QueueSelection(Protocol):
-    """`ids` are the queues that there are, of one tenant, or of any if `tenant_id` is None.
+    """`names` are the queues to serve, `ids` those that there are, of one tenant, or of any if `tenant_id` is None.
+    `has_handlers`: their attempts name handlers.
 
     `capped` are those of which a cap limits how many attempts run at once; `rates` limit how many start per second.
     """
 
+    names: Sequence[str]
+    has_handlers: bool
     ids: frozenset[int]
     capped: frozenset[int]
     rates: Mapping[int, Rate]
@@ -37,6 +40,9 @@ class QueueSelection(Protocol):
         A queue that is left out is not asked. None: any may give all there is room for.
         """
 
+    def idle(self, rooms: Mapping[int, int]) -> dict[int, int]:
+        """Those of these queues whose tenants have nothing here, while others have: they are leased from first."""
+
     def can_start(self) -> int:
         """How many attempts could start at once, however many wait here."""
 
@@ -46,21 +52,23 @@ class QueueSelection(Protocol):
 class NamedQueues:
     """Queues by name, of one tenant or of all."""
 
+    has_handlers = True
+
     def __init__(self, names: Sequence[str], tenant_id: int | None) -> None:
         self.ids: frozenset[int] = frozenset()
         self.capped: frozenset[int] = frozenset()
         self.rates: Mapping[int, Rate] = {}
         self.tenant_id = tenant_id
-        self._names = names
+        self.names = names
         self._names_by_id: dict[int, str] = {}
         self._looked = -math.inf
 
     async def refresh(self, pool: Pool, now: float) -> None:
         """Queues come and go: the janitor removes those that nothing refers to."""
-        are_missing = len(self.ids) < len(self._names)
+        are_missing = len(self.ids) < len(self.names)
         if now - self._looked < (LOOK_SECONDS if are_missing else LOOK_AGAIN_SECONDS):
             return
-        found = await references.queues(pool, self._names, self.tenant_id)
+        found = await references.queues(pool, self.names, self.tenant_id)
         self.ids = frozenset(queue.queue_id for queue in found)
         self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
         self.rates = {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
@@ -68,14 +76,17 @@ class NamedQueues:
         self._looked = now
 
     def refresh_soon(self) -> None:
-        if len(self.ids) < len(self._names):
+        if len(self.ids) < len(self.names):
             self._looked = -math.inf
 
     def rooms(self, size: int, held: int) -> None:  # noqa: ARG002 - any queue may give all
         return None
 
+    def idle(self, rooms: Mapping[int, int]) -> dict[int, int]:  # noqa: ARG002 - tenants do not matter
+        return {}
+
     def can_start(self) -> int:
         return 0
 
     def name_of(self, queue_id: int) -> str:
-        return self._names_by_id.get(queue_id, ", ".join(self._names))
+        return self._names_by_id.get(queue_id, ", ".join(self.names))

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evertick.store.database import Pool, is_transient
 from evertick.store.engine import lanes
@@ -18,6 +18,19 @@ SLOW_EACH_SECONDS = 0.0001
 """A read that takes longer than the first, and so much for each attempt, waits for the disk."""
 READERS = 4
 """How many connections read what was leased then."""
+
+
+_T = TypeVar("_T")
+
+
+async def answers_of(calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T | BaseException]:
+    """What calls return or raise, made at once. A single one needs no task: each takes turns of the event loop."""
+    if len(calls) > 1:
+        return await asyncio.gather(*calls, return_exceptions=True)
+    try:
+        return [await call for call in calls]
+    except Exception as error:  # noqa: BLE001 - the caller decides what it means
+        return [error]
 
 
 class Read(NamedTuple):
@@ -61,7 +74,7 @@ class Reading:
 
     async def _read(self, parts: Sequence[Sequence[LeasedRange]]) -> Read:
         try:
-            found = await asyncio.gather(*(lanes.read(self._pool, part) for part in parts), return_exceptions=True)
+            found = await answers_of([lanes.read(self._pool, part) for part in parts])
         except asyncio.CancelledError:
             self.unread += [each for part in parts for each in part]
             raise

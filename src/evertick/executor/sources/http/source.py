@@ -12,19 +12,28 @@ answer got lost is not among that, and has to run out.
 
 import asyncio
 import itertools
+import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, assert_never
+from itertools import islice
+from typing import assert_never
 
 import msgspec
 
 from evertick.client import ApiError, AsyncClient, Invalid
 from evertick.client.request import encode
-from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt, OutcomeReport
+from evertick.contract.workers import (
+    MAX_PROGRESS_TEXTS,
+    Heartbeat,
+    Lease as LeaseAnswer,
+    LeasedAttempt,
+    OutcomeReport,
+    Recorded,
+)
 from evertick.domain.attempt import Attempt, Deferred, Failed, HandedOver, NotRecorded, NotStarted, Succeeded, Token
 from evertick.domain.ids import Prefix, RunKey, format_token, parse_id, parse_token
 from evertick.domain.schedule.instants import to_us
@@ -35,8 +44,12 @@ from evertick.executor.sources.http.polling import LongPoll
 from evertick.runtime.clock import now_of
 from evertick.runtime.loop import Loop, Unavailable
 
+logger = logging.getLogger("evertick.worker")
+
 MAX_OUTCOMES = 100
 """In one call: with the longest errors, still well within what the server reads."""
+MAX_OUTPUT_BYTES = 262_144
+"""The same, of what handlers returned."""
 MAX_POLL_SECONDS = 20.0
 MAX_TOKENS = 10_000
 MAX_REMEMBERED_DEFERRALS = 10_000
@@ -76,6 +89,7 @@ class HttpSource:
     """Leases from queues by name. `make_client` gives a client with a time-out; each event loop gets one of its own."""
 
     max_outcomes = MAX_OUTCOMES
+    max_output_bytes = MAX_OUTPUT_BYTES
     marks_starts = False
 
     def __init__(self, make_client: Callable[[float | None], AsyncClient], queues: Sequence[str]) -> None:
@@ -89,6 +103,10 @@ class HttpSource:
         self._deferrals: dict[RunKey, int] = {}
         self._polls: list[LongPoll] = []
         self._heartbeat_client: AsyncClient | None = None
+        self._progress: dict[str, str] | None = None  # which the next heartbeat tells
+        # A server of the version before refuses requests with fields that it does not know.
+        self._takes_progress = True
+        self._names_dead = True
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -135,7 +153,7 @@ class HttpSource:
         for poll in self._polls:
             poll.start()
 
-    async def lease(self, most: int) -> int:
+    async def lease(self, most: int, lane_ids: Collection[int] | None = None) -> int:  # noqa: ARG002 - the server knows
         return sum([await poll.lease(min(most, MAX_OUTCOMES), wait_seconds=0) for poll in self._polls])
 
     def freed(self, held: int) -> None:  # noqa: ARG002 - each free slot is worth a poll
@@ -164,9 +182,11 @@ class HttpSource:
         if not ended:
             return NotRecorded(set(), set())
         recorded = await self._record([_report_of(each) for each in ended])
+        if recorded.dead:
+            self._consumer.died([parse_token(token) for token in recorded.dead])
         for attempt, *_ in ended:
             self._tokens.pop(attempt.lease_id, None)
-        return recorded
+        return NotRecorded({parse_token(token) for token in recorded.stale}, set())
 
     def failure_of(self, error: Exception) -> RecordFailure:
         return RecordFailure.UNSTORABLE if isinstance(error, Invalid) else RecordFailure.UNKNOWN
@@ -186,6 +206,13 @@ class HttpSource:
     async def ended_elsewhere(self, tokens: Collection[Token]) -> set[Token]:  # noqa: ARG002 - heartbeats are answered so
         return set()
 
+    async def note_progress(self, texts: Mapping[Token, str]) -> None:
+        if not self._takes_progress:
+            return
+        told = islice(texts.items(), MAX_PROGRESS_TEXTS)
+        self._progress = {format_token(*token): text for token, text in told}
+        self._consumer.beat_now()
+
     def forget(self, lease_ids: Collection[int]) -> None:
         for lease_id in lease_ids:
             self._tokens.pop(lease_id, None)
@@ -199,12 +226,34 @@ class HttpSource:
         try:
             for first in range(0, len(names), MAX_TOKENS):
                 named = names[first : first + MAX_TOKENS]
-                stop.update((await self._heartbeat_client.workers.heartbeat(self._consumer.name, named)).cancel)
+                progress = None if first else self._progress
+                answer = await self._beat(self._heartbeat_client, named, progress)
+                stop.update(answer.cancel)
+                if progress is not None and progress is self._progress:
+                    self._progress = None
         except BaseException as error:  # a time-out, too: a server that hangs says nothing about its database
             self._is_database_away = isinstance(error, ApiError) and error.status == _UNAVAILABLE
             raise
         self._is_database_away = False
         return {lease.lease_id for lease in leases} - {held[token] for token in stop if token in held}
+
+    async def _beat(self, client: AsyncClient, tokens: Sequence[str], progress: Mapping[str, str] | None) -> Heartbeat:
+        name = self._consumer.name
+        if progress is None or not self._takes_progress:
+            return await client.workers.heartbeat(name, tokens)
+        try:
+            return await client.workers.heartbeat(name, tokens, progress)
+        except Invalid:
+            answer = await client.workers.heartbeat(name, tokens)
+        self._takes_progress = False
+        logger.warning("the server takes no progress of runs: it is told none until this process is started again")
+        return answer
+
+    async def announce(self) -> None:
+        """Polls and heartbeats tell the server."""
+
+    async def leave(self) -> None:
+        """Without polls and heartbeats it counts as gone after a minute."""
 
     async def hang_up(self) -> None:
         client, self._heartbeat_client = self._heartbeat_client, None
@@ -258,9 +307,17 @@ class HttpSource:
             trace_parent=given.traceparent,
         )
 
-    async def _record(self, reports: Sequence[OutcomeReport]) -> NotRecorded:
-        answer = await self.client.workers.record(self._consumer.name, reports)
-        return NotRecorded({parse_token(token) for token in answer.stale}, set())
+    async def _record(self, reports: Sequence[OutcomeReport]) -> Recorded:
+        name = self._consumer.name
+        if not self._names_dead:
+            return await self.client.workers.record(name, reports)
+        try:
+            return await self.client.workers.record(name, reports, with_dead=True)
+        except Invalid:  # for this, unless it refuses the outcomes themselves
+            recorded = await self.client.workers.record(name, reports)
+        self._names_dead = False
+        logger.warning("the server does not name dead runs: on_dead is not called until this process is started again")
+        return recorded
 
     def _deferral_of(self, unstarted: UnstartedAttempt) -> OutcomeReport:
         return OutcomeReport(
@@ -293,11 +350,12 @@ def _run_of(attempt: Attempt) -> RunKey:
 
 
 def _report_of(ended: EndedAttempt) -> OutcomeReport:
-    attempt, outcome, started_at, finished_at = ended
+    attempt, outcome, started_at, finished_at, _ = ended  # the server knows when it leased it
     report = partial(OutcomeReport, token=format_token(*attempt.token), started_at=started_at, finished_at=finished_at)
     match outcome:
-        case Succeeded(excerpt):
-            return report(result=Outcome.SUCCESS.value, output=None if excerpt is None else _output(excerpt))
+        case Succeeded(excerpt, _, output):
+            given = None if output is None else msgspec.Raw(output.encode())
+            return report(result=Outcome.SUCCESS.value, output=given, excerpt=excerpt)
         case Failed(error, result, _, _, retryable, wait):
             seconds = 0.0 if wait is None else min(max(wait, timedelta(0)), LONGEST_WAIT).total_seconds()
             return report(result=result.value, error=error, retryable=retryable, retry_after_seconds=seconds or None)
@@ -309,11 +367,3 @@ def _report_of(ended: EndedAttempt) -> OutcomeReport:
             raise AssertionError("a remote worker has no brokers")
         case _:
             assert_never(outcome)
-
-
-def _output(excerpt: str) -> Any:
-    """The result that an excerpt shows; if it was cut or never was JSON, the text."""
-    try:
-        return msgspec.json.decode(excerpt)
-    except msgspec.DecodeError:
-        return excerpt
