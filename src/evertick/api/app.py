@@ -10,15 +10,15 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, AnyStr, NamedTuple, TypeAlias
 
 from evertick.api.bodies.memory_limits import LARGE_RESPONSE_BYTES
 from evertick.api.bodies.request_body import DRAIN_BYTES, UNAUTHENTICATED_DRAIN_BYTES, Message, Receive, RequestBody
-from evertick.api.messages import SECURITY_HEADERS, HttpRequest, Response
+from evertick.api.messages import SECURITY_HEADERS, Client, HttpRequest, Response
 from evertick.api.openapi.document import describe
-from evertick.api.operations import Operation
+from evertick.api.operations import API, NO_SITE, Operation, Site
 from evertick.api.pipeline import respond
-from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
+from evertick.api.problems import HttpProblem, Kind, problem_of, unavailable
 from evertick.api.routes import (
     access,
     alerts,
@@ -26,6 +26,7 @@ from evertick.api.routes import (
     connections,
     engine,
     events,
+    forecast,
     jobs,
     runs,
     schedules,
@@ -39,6 +40,7 @@ ROUTES = (
     jobs.routes,
     batch.routes,
     schedules.routes,
+    forecast.routes,
     runs.routes,
     runs.letter_routes,
     workers.routes,
@@ -56,8 +58,10 @@ ROUTES = (
 """In the order of the published description."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _CLOSE = (b"connection", b"close")
 _NO_OPERATION = "none"
+HEAD = "HEAD"
 _REST = "name"
 """The parameter that takes all segments that are left: a job's name may hold slashes."""
 
@@ -84,9 +88,15 @@ class Match(NamedTuple):
     path: str
     """Without empty segments."""
 
+    def operation_of(self, method: str) -> Operation | None:
+        """What answers a method. A HEAD is a GET whose body is not sent; pages have none, for some links work once."""
+        found = self.operations.get("GET" if method == HEAD else method)
+        return None if method == HEAD and found is not None and found.surface is not API else found
+
     @property
     def allow(self) -> str:
-        return ", ".join((*self.operations, "OPTIONS"))
+        implied = (HEAD, "OPTIONS") if self.operation_of(HEAD) else ("OPTIONS",)
+        return ", ".join((*self.operations, *implied))
 
 
 @dataclass(slots=True)
@@ -138,7 +148,7 @@ class Router:
 
     def _add(self, operation: Operation) -> None:
         node = self._root
-        for segment in operation.path.strip("/").split("/"):
+        for segment in filter(None, operation.path.split("/")):
             if not segment.startswith("{"):
                 node = node.children.setdefault(segment, _Node())
                 continue
@@ -154,23 +164,30 @@ class Router:
 class AsgiApp:
     """Answers the requests of one process with these services."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, site: Site = NO_SITE, path_prefix: str = "") -> None:
         self._services = services
-        self._router = Router(operations())
+        self._site = site
+        self._path_prefix = path_prefix
+        beside = [operation for routes in site.routes for operation in routes.operations]
+        self._router = Router([*operations(), *beside])
         services.openapi = openapi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        client = _client(scope, headers, self._path_prefix)
         request = HttpRequest(
             services=self._services,
             request_id=_request_id(headers.get("x-request-id")),
-            path=scope["path"],
-            raw_path=scope["raw_path"],
+            # Only the configured prefix: a client that could name another would pass the rules of a proxy for paths.
+            path=_below(scope["path"], self._path_prefix),
+            raw_path=_below(scope["raw_path"], self._path_prefix.encode()),
             path_parameters={},
             query_string=scope["query_string"],
             headers=headers,
             body=RequestBody(scope["headers"], receive),
+            method=scope["method"],
+            client=client,
         )
         operation, response = await self._respond(scope["method"], request)
         HTTP_REQUESTS.add(1, operation, str(response.status))
@@ -185,27 +202,30 @@ class AsgiApp:
 
     async def _respond(self, method: str, request: HttpRequest) -> tuple[str, Response]:
         """The response, and the name of the operation that it comes from."""
-        found = self._router.match(request.path)
+        # The database stores no NUL, so nothing has one in its name, and a look for it would be an error there.
+        found = None if "\0" in request.path else self._router.match(request.path)
         if found is None:
             problem = HttpProblem(Kind.NOT_FOUND, f"there is nothing at {request.path}")
-            return _NO_OPERATION, _problem_response(problem, request)
-        operation = found.operations.get(method)
+            is_browser = "text/html" in request.headers.get("accept", "") and not request.path.startswith("/api")
+            surface = self._site.surface if is_browser else API
+            return _NO_OPERATION, surface.show(problem, request)
+        operation = found.operation_of(method)
         if operation is None and method == "OPTIONS":
             return _NO_OPERATION, Response(204, headers={"Allow": found.allow})
         if operation is None:
             problem = HttpProblem(Kind.NOT_ALLOWED, f"{method} is not allowed here", headers={"Allow": found.allow})
-            return _NO_OPERATION, _problem_response(problem, request)
+            surface = next(iter(found.operations.values())).surface
+            return _NO_OPERATION, surface.show(problem, request)
         request.path, request.path_parameters = found.path, found.parameters
         try:
             return operation.name, await respond(operation, request)
         except Exception as error:  # noqa: BLE001 - the edge: every error becomes a response
-            return operation.name, _problem_response(problem_of(error, request.request_id), request)
+            return operation.name, operation.surface.show(problem_of(error, request.request_id), request)
         except asyncio.CancelledError:
             if not self._services.polls.is_stopping.is_set():
                 raise
-            return operation.name, _problem_response(
-                unavailable("this server stops"), request
-            )  # the time to end in order is over
+            # The time to end in order is over.
+            return operation.name, operation.surface.show(unavailable("this server stops"), request)
 
     async def _send(self, response: Response, request: HttpRequest, send: Send) -> None:
         """Send the response. The rest of a body that was not read is dropped before the connection is closed.
@@ -214,9 +234,9 @@ class AsgiApp:
         """
         body = request.body
         closing = [_CLOSE] if body.is_unread else []
-        headers = [*_encoded_headers(response), (b"x-request-id", request.request_id.encode()), *SECURITY_HEADERS]
+        headers = [*_encoded_headers(response), (b"x-request-id", request.request_id.encode())]
         await send({"type": "http.response.start", "status": response.status, "headers": [*headers, *closing]})
-        if response.stream is not None:
+        if response.stream is not None and request.method != HEAD:
             await _send_parts(response.stream.parts(), request, send)
         rest = response.body
         is_early = body.is_unread and not self._services.polls.is_stopping.is_set()
@@ -244,14 +264,28 @@ async def _send_parts(parts: AsyncIterator[bytes], request: HttpRequest, send: S
         problem_of(error, request.request_id)
 
 
-def _problem_response(problem: HttpProblem, request: HttpRequest) -> Response:
-    body = problem.body(request.path, request.request_id)
-    return Response(problem.kind.status, body, problem.headers, media_type=MEDIA_TYPE)
+def _client(scope: Scope, headers: Mapping[str, str], path_prefix: str) -> Client:
+    """What a trusted proxy says about its client, else what the connection and the settings say."""
+    named = headers if scope.get("is_proxy") else {}
+    prefix = named.get("x-forwarded-prefix", path_prefix).rstrip("/")
+    return Client(
+        scope.get("origin", ""),
+        prefix if _PREFIX.fullmatch(prefix) else path_prefix,
+        (named.get("x-forwarded-proto") or scope["scheme"]) == "https",
+    )
+
+
+def _below(path: AnyStr, prefix: AnyStr) -> AnyStr:
+    """The path without the prefix, which some proxies leave there and others remove."""
+    rest = path.removeprefix(prefix)
+    return rest if len(rest) < len(path) and rest[:1] in ("/", b"/") else path
 
 
 def _encoded_headers(response: Response) -> Iterable[tuple[bytes, bytes]]:
-    for name, value in response.headers.items():
-        yield name.lower().encode("latin-1"), value.encode("latin-1")
+    own = {name.lower(): value for name, value in response.headers.items()}
+    for name, value in {**SECURITY_HEADERS, **own}.items():
+        for line in value.split("\n"):  # a response may set several cookies
+            yield name.encode("latin-1"), line.encode("latin-1")
     if response.status != 204:
         yield b"content-type", response.media_type.encode("latin-1")
         if response.stream is None:

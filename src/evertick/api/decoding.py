@@ -1,7 +1,7 @@
 """Decodes JSON bodies and query parameters. What does not fit raises an HttpProblem that says where and why."""
 
 import functools
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -108,12 +108,19 @@ def _invalid(error: msgspec.ValidationError) -> HttpProblem:
     return HttpProblem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault])
 
 
-def parse_query(raw: bytes, kind: type[_S]) -> _S:
+def parse_query(raw: bytes, kind: type[_S], *, ignores_blanks: bool = False) -> _S:
     """Query parameters of one shape. Lists collect what is given several times; all else may be given once."""
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
+        pairs = parse_qsl(
+            raw.decode("ascii"), keep_blank_values=not ignores_blanks, max_num_fields=MAX_PARAMETERS, errors="strict"
+        )
     except ValueError as error:
         raise HttpProblem(Kind.MALFORMED, f"the query cannot be read: {error}") from None
+    return read_pairs(pairs, kind)
+
+
+def read_pairs(pairs: Iterable[tuple[str, str]], kind: type[_S]) -> _S:
+    """Names with texts, as a query or a form has them, as a struct."""
     fields = _fields(cast("Hashable", kind))
     faults = Faults()
     texts: dict[str, list[str]] = {}
@@ -127,7 +134,7 @@ def parse_query(raw: bytes, kind: type[_S]) -> _S:
     wrong = faults.found if read is None else faults_in(read)
     if read is not None and not wrong:
         return read
-    detail = "; ".join(f"query parameter {pointer[1:]} {reason}" for pointer, reason in wrong)
+    detail = "; ".join(f"parameter {pointer[1:]} {reason}" for pointer, reason in wrong)
     raise HttpProblem(Kind.INVALID, detail, wrong)
 
 

@@ -27,7 +27,7 @@ def identify(operation: Operation, request: AuthenticatedRequest, digest: bytes)
     key = request.headers.get("idempotency-key")
     if key is None or not operation.is_repeatable:
         return None
-    if not 1 <= len(key) <= KEY_MAX_LENGTH or not key.isprintable() or not key.isascii():
+    if not idempotency.is_key(key):
         raise HttpProblem(Kind.INVALID, f"Idempotency-Key has 1 to {KEY_MAX_LENGTH} visible ASCII characters")
     if operation.holds_secret:
         return KeyedRequest(key, digest + request.caller.key_id.encode(), Seal(bearer_key(request), ANSWERS))

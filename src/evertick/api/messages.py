@@ -7,16 +7,16 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import JSON, RequestBody
-from evertick.api.problems import ClientDisconnected, HttpProblem, Kind, key_ended, unauthenticated
+from evertick.api.problems import MEDIA_TYPE, ClientDisconnected, HttpProblem, Kind, key_ended, unauthenticated
 from evertick.api.services import Services
 from evertick.contract import patterns
 from evertick.domain.access import KeyRole, allows
@@ -30,13 +30,13 @@ from evertick.usecases.tenants.keys import Caller
 PREFIX = "/api/v1"
 IF_MATCH = "If-Match"
 LAST_EVENT_ID = "Last-Event-ID"
-SECURITY_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-)
-"""Headers that browsers heed."""
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""Headers that browsers heed, unless the response has its own."""
 
 _T = TypeVar("_T")
 _IF_MATCH = re.compile(patterns.IF_MATCH)
@@ -135,6 +135,17 @@ def expected_versions(if_match: str | None) -> frozenset[int] | None:
     )
 
 
+class Client(NamedTuple):
+    """Where a request comes from, as far as a trusted proxy or the connection tells.
+
+    `prefix` is the path below which the client sees this server. `is_secure`: the client uses TLS.
+    """
+
+    address: str = ""
+    prefix: str = ""
+    is_secure: bool = False
+
+
 @dataclass(slots=True)
 class HttpRequest:
     """Any request. `is_authenticated`: it came with a valid key."""
@@ -148,6 +159,8 @@ class HttpRequest:
     headers: Mapping[str, str]
     body: RequestBody
     is_authenticated: bool = field(default=False, kw_only=True)
+    method: str = field(default="GET", kw_only=True)
+    client: Client = field(default=Client(), kw_only=True)
 
     async def cancel_on_disconnect(self, work: Awaitable[_T]) -> _T:
         """Do work that only matters to the client: it is cancelled when the client disconnects."""
@@ -198,6 +211,11 @@ class AuthenticatedRequest(HttpRequest):
         return parse_traceparent(self.headers.get(TRACEPARENT, ""))
 
     @property
+    def traced_tenant(self) -> TenantContext:
+        """The tenant, for what keeps the trace of the request with the versions of jobs that it writes."""
+        return self.tenant if self.trace is None else replace(self.tenant, trace_parent=str(self.trace))
+
+    @property
     def visible_tenant(self) -> int | None:
         """The one tenant that the caller may look at; None: all of them."""
         return None if self.caller.tenant.is_host else self.caller.tenant.tenant_id
@@ -223,6 +241,11 @@ async def authenticate(request: HttpRequest) -> Caller:
         raise key_ended()
     request.is_authenticated = True
     return caller
+
+
+def problem_response(problem: HttpProblem, request: HttpRequest) -> Response:
+    body = problem.body(request.path, request.request_id)
+    return Response(problem.kind.status, body, problem.headers, media_type=MEDIA_TYPE)
 
 
 def authorise(caller: Caller, role: KeyRole) -> None:

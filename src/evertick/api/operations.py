@@ -9,19 +9,20 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from evertick.api.bodies.request_body import JSON, IncomingBody, check_media_type
 from evertick.api.decoding import decode, decode_document
-from evertick.api.messages import PREFIX, AuthenticatedRequest, Response
-from evertick.api.problems import Kind
+from evertick.api.messages import PREFIX, AuthenticatedRequest, HttpRequest, Response, authenticate, problem_response
+from evertick.api.problems import HttpProblem, Kind
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
+from evertick.usecases.tenants.keys import Caller
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_IDS = {"job_id", "run_id", "replay_id", "key_id", "tenant_id", "host", "connection"}
+_IDS = {"job_id", "run_id", "replay_id", "smear_id", "key_id", "tenant_id", "host", "connection"}
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]
 Cost: TypeAlias = AdmissionRequest | Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
@@ -47,6 +48,18 @@ class HandlerMode(Enum):
     def has_own_transactions(self) -> bool:
         """Whether the handler opens its transactions itself."""
         return self in {HandlerMode.SHARED_CHANGE, HandlerMode.POLL, HandlerMode.COMPUTATION}
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """How operations know their callers, and how they show a problem. `ignores_blanks`: forms send empty parameters."""
+
+    authenticate: Callable[[HttpRequest], Awaitable[Caller]]
+    show: Callable[[HttpProblem, HttpRequest], Response]
+    ignores_blanks: bool = False
+
+
+API = Surface(authenticate, problem_response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,7 @@ class Operation:
     body: BodySpec | None
     mode: HandlerMode
     cost: Cost | None
+    surface: Surface = API
 
     @property
     def name(self) -> str:
@@ -107,7 +121,7 @@ class Operation:
     @property
     def is_repeatable(self) -> bool:
         """Whether an Idempotency-Key is honoured."""
-        return self.method == "POST"
+        return self.method == "POST" and self.surface is API
 
     @property
     def holds_secret(self) -> bool:
@@ -130,9 +144,10 @@ _H = TypeVar("_H", bound=Handler)
 class Routes:
     """The operations of one resource, in the order in which they are declared."""
 
-    def __init__(self, tag: str, prefix: str = PREFIX) -> None:
+    def __init__(self, tag: str, prefix: str = PREFIX, surface: Surface = API) -> None:
         self.tag = tag
         self.prefix = prefix
+        self.surface = surface
         self.operations: list[Operation] = []
 
     def operation(  # noqa: PLR0913 - the first four for every operation, the others for a few, by name
@@ -168,11 +183,22 @@ class Routes:
                     body=body if isinstance(body, BodySpec) else _body_spec(body, types.get("body")),
                     mode=mode or (HandlerMode.READ if method == "GET" else HandlerMode.CHANGE),
                     cost=cost,
+                    surface=self.surface,
                 )
             )
             return handler
 
         return declare
+
+
+class Site(NamedTuple):
+    """Operations beside the API. Its surface also answers for paths outside of the API that nothing has."""
+
+    routes: tuple[Routes, ...]
+    surface: Surface
+
+
+NO_SITE = Site((), API)
 
 
 def _problems_of(path: str, others: tuple[Kind, ...]) -> tuple[Kind, ...]:

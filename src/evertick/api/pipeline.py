@@ -13,8 +13,8 @@ from evertick.api import idempotency
 from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import IncomingBody
 from evertick.api.decoding import parse_query
-from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise
-from evertick.api.operations import HandlerMode, Operation
+from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authorise
+from evertick.api.operations import API, HandlerMode, Operation
 from evertick.api.problems import over_quota
 from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
@@ -27,17 +27,19 @@ from evertick.usecases.transactions import retry_conflicts, retry_with_results
 
 async def respond(operation: Operation, http_request: HttpRequest) -> Response:
     """Do what a request asks for."""
-    if operation.role is None:
-        parse_query(http_request.query_string, operation.query or Nothing)
-        return await operation.handler(http_request)
-
-    caller = await authenticate(http_request)
-    authorise(caller, operation.role)
+    caller = None
+    if operation.role is not None:
+        caller = await operation.surface.authenticate(http_request)
+        authorise(caller, operation.role)
 
     arguments: dict[str, Any] = dict(http_request.path_parameters)
-    query = parse_query(http_request.query_string, operation.query or Nothing)
+    query = parse_query(
+        http_request.query_string, operation.query or Nothing, ignores_blanks=operation.surface.ignores_blanks
+    )
     if operation.query is not None:
         arguments["query"] = query
+    if caller is None:
+        return await operation.handler(http_request, **arguments)
 
     with http_request.services.bodies.of(caller.tenant.tenant_id) as reservation:
         body = IncomingBody(http_request.headers, http_request.body.parts(), reservation)
@@ -54,7 +56,17 @@ async def respond(operation: Operation, http_request: HttpRequest) -> Response:
             response = await _admit_and_act(operation, request, arguments)
 
     response.on_sent = request.services.unread.hold(caller.tenant.tenant_id, len(response.body))
+    if operation.surface is API:
+        _add_prefix(response.headers, http_request.client.prefix)
     return response
+
+
+def _add_prefix(headers: dict[str, str], prefix: str) -> None:
+    """Paths as the client sees them. Not where they are made: a kept response may be sent again by another way."""
+    if "Location" in headers:
+        headers["Location"] = prefix + headers["Location"]
+    if "Link" in headers:
+        headers["Link"] = headers["Link"].replace("</", f"<{prefix}/", 1)
 
 
 async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
@@ -145,6 +157,8 @@ def _authenticated(
         query_string=request.query_string,
         headers=request.headers,
         body=request.body,
+        method=request.method,
+        client=request.client,
         caller=caller,
         tenant=services.tenant_on(caller.tenant, pool),
         reservation=reservation,

@@ -18,12 +18,16 @@ from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
     NoArchive,
+    NothingToSmear,
     QuotaReached,
     ReplayFinished,
     ResourceNotFound,
     RunFinished,
     RunUnfinished,
+    SmearFinished,
     TooManyReplays,
+    TooManySmears,
+    TriggerRefused,
     VersionConflict,
     refusal_text,
 )
@@ -150,7 +154,18 @@ def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901,
             return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return HttpProblem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
-        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded():
+        case TriggerRefused():
+            return HttpProblem(Kind.WRONG_STATE, str(error), more={"run_id": error.run_id})
+        case (
+            RunFinished()
+            | RunUnfinished()
+            | ReplayFinished()
+            | TooManyReplays()
+            | SmearFinished()
+            | TooManySmears()
+            | NothingToSmear()
+            | KeyEnded()
+        ):
             return HttpProblem(Kind.WRONG_STATE, str(error))
         case ConnectionInUse() | NoArchive():
             return HttpProblem(Kind.WRONG_STATE, str(error))

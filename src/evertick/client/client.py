@@ -1,251 +1,38 @@
-"""`Client` and `AsyncClient`: the whole API, by subject. Calls about jobs and runs are in `jobs`."""
+"""`Client` and `AsyncClient`: the whole API, by subject. The calls are in `jobs` and in `operations`."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Self, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 from evertick.client.jobs import DeadLetterCalls, JobCalls, QueueCalls, ReplayCalls, RunCalls, WorkerCalls
-from evertick.client.request import RETRIES, Request, change, fetch, no_content, path_of, post, struct_of
+from evertick.client.request import RETRIES, Request, fetch, path_of, post, struct_of
 from evertick.client.transport import (
     TIMEOUT_SECONDS,
     AsyncTransport,
     Call,
     Calls,
-    PagedCall,
-    StreamCall,
+    ServerSettings,
     SyncTransport,
     W,
     server_settings,
 )
-from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
-from evertick.contract.alerts import Alert, AlertTarget
-from evertick.contract.connections import BrokerConnection, ConnectionCheck
-from evertick.contract.events import Event, EventStream
 from evertick.contract.jobs import Preview
-from evertick.contract.runs import Run
-from evertick.contract.server import Cluster, Stats
-from evertick.contract.target_hosts import TargetHost
+from evertick.contract.server import Attention, Cluster, Stats
 
-TenantPage: TypeAlias = list[Tenant]
-KeyPage: TypeAlias = list[ApiKey]
-ChangePage: TypeAlias = list[AuditEntry]
-TargetPage: TypeAlias = list[TargetHost]
-AlertPage: TypeAlias = list[Alert]
-ConnectionPage: TypeAlias = list[BrokerConnection]
-EventPage: TypeAlias = list[Event]
-
-
-class TenantCalls(Calls[W]):
-    """Tenants and their quotas."""
-
-    @Call
-    def create(self, name: str, /, *, idempotency_key: str | None = None, **quotas: Any) -> Request[NewTenant]:
-        """Create a tenant, with its first key."""
-        return post(path_of("tenants"), struct_of(NewTenant), {"name": name, **quotas}, key=idempotency_key)
-
-    @PagedCall
-    def list(self, *, page_size: int | None = None) -> Request[TenantPage]:
-        """The tenants that the key may see."""
-        return fetch(path_of("tenants"), struct_of(TenantPage), limit=page_size)
-
-    @Call
-    def get(self, tenant_id: str) -> Request[Tenant]:
-        """A tenant by its id."""
-        return fetch(path_of("tenants", tenant_id), struct_of(Tenant))
-
-    @Call
-    def update(self, tenant_id: str, /, **quotas: Any) -> Request[Tenant]:
-        """Change the quotas of a tenant."""
-        return change("PATCH", path_of("tenants", tenant_id), struct_of(Tenant), quotas)
-
-
-class ApiKeyCalls(Calls[W]):
-    """API keys."""
-
-    @Call
-    def create(
-        self,
-        role: str,
-        *,
-        name: str = "",
-        expires_at: datetime | None = None,
-        tenant_id: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Request[NewApiKey]:
-        """Create a key. Calls with the same idempotency key and the same API key get the same answer."""
-        body = {"role": role, "name": name, "expires_at": expires_at, "tenant_id": tenant_id}
-        return post(path_of("api-keys"), struct_of(NewApiKey), body, key=idempotency_key)
-
-    @PagedCall
-    def list(self, *, tenant_id: str | None = None, page_size: int | None = None) -> Request[KeyPage]:
-        """The keys of a tenant, including expired and revoked ones."""
-        return fetch(path_of("api-keys"), struct_of(KeyPage), tenant_id=tenant_id, limit=page_size)
-
-    @Call
-    def get(self, key_id: str) -> Request[ApiKey]:
-        """A key by its id."""
-        return fetch(path_of("api-keys", key_id), struct_of(ApiKey))
-
-    @Call
-    def rotate(
-        self, key_id: str, *, grace_seconds: float = 0.0, idempotency_key: str | None = None
-    ) -> Request[NewApiKey]:
-        """Replace a key by a new one. The old key stays valid for `grace_seconds`."""
-        body = {"grace_seconds": grace_seconds}
-        return post(path_of("api-keys", key_id, "rotate"), struct_of(NewApiKey), body, key=idempotency_key)
-
-    @Call
-    def revoke(self, key_id: str) -> Request[None]:
-        """Revoke a key."""
-        return change("DELETE", path_of("api-keys", key_id), no_content)
-
-
-class TargetCalls(Calls[W]):
-    """Hosts of targets, and connections to brokers, that failed lately or have a rate limit."""
-
-    @PagedCall
-    def list(self, *, page_size: int | None = None) -> Request[TargetPage]:
-        """The hosts, by name, with their circuit breakers."""
-        return fetch(path_of("targets"), struct_of(TargetPage), limit=page_size)
-
-    @Call
-    def update(
-        self, host: str, *, rate_limit: float | None = None, rate_burst: int | None = None
-    ) -> Request[TargetHost]:
-        """Limit how many deliveries a host gets per second, from all dispatchers together. None: no limit."""
-        limits = {"rate_limit": rate_limit, "rate_burst": rate_burst}
-        return change("PUT", path_of("targets", host), struct_of(TargetHost), limits)
-
-    @Call
-    def reset(self, host: str, *, idempotency_key: str | None = None) -> Request[TargetHost]:
-        """Close the circuit of a host."""
-        return post(path_of("targets", host, "reset"), struct_of(TargetHost), key=idempotency_key)
-
-
-class ConnectionCalls(Calls[W]):
-    """Connections to message brokers, which targets use by name. Their secrets are never read back."""
-
-    @Call
-    def create(
-        self,
-        name: str,
-        type: str,  # noqa: A002 - the API's name
-        *,
-        settings: Mapping[str, Any],
-        secrets: Mapping[str, str] | None = None,
-        idempotency_key: str | None = None,
-    ) -> Request[BrokerConnection]:
-        """Create a connection of this type: `kafka`, `rabbitmq`, `redis_stream`, `nats` or `sqs`."""
-        body = {"name": name, "type": type, "settings": settings, "secrets": secrets}
-        return post(path_of("connections"), struct_of(BrokerConnection), body, key=idempotency_key)
-
-    @PagedCall
-    def list(self, *, page_size: int | None = None) -> Request[ConnectionPage]:
-        """The connections, by name."""
-        return fetch(path_of("connections"), struct_of(ConnectionPage), limit=page_size)
-
-    @Call
-    def get(self, name: str) -> Request[BrokerConnection]:
-        """A connection by its name."""
-        return fetch(path_of("connections", name), struct_of(BrokerConnection))
-
-    @Call
-    def replace(
-        self,
-        name: str,
-        type: str,  # noqa: A002 - the API's name
-        *,
-        settings: Mapping[str, Any],
-        secrets: Mapping[str, str] | None = None,
-    ) -> Request[BrokerConnection]:
-        """Create a connection, or replace it. A secret that is left out stays as it is; an empty one is removed."""
-        body = {"type": type, "settings": settings, "secrets": secrets}
-        return change("PUT", path_of("connections", name), struct_of(BrokerConnection), body)
-
-    @Call
-    def test(self, name: str) -> Request[ConnectionCheck]:
-        """Let the API connect to the broker, and say what it found. No message is sent."""
-        return post(f"{path_of('connections', name)}:test", struct_of(ConnectionCheck), is_change=False)
-
-    @Call
-    def delete(self, name: str) -> Request[None]:
-        """Remove a connection that no job uses."""
-        return change("DELETE", path_of("connections", name), no_content)
-
-
-class AlertCalls(Calls[W]):
-    """Alerts, and where their notices go."""
-
-    @PagedCall
-    def list(self, *, status: str | None = None, page_size: int | None = None) -> Request[AlertPage]:
-        """The alerts, newest first; only those that are `open` or `closed`, if given."""
-        return fetch(path_of("alerts"), struct_of(AlertPage), status=status, limit=page_size)
-
-    @Call
-    def target(self) -> Request[AlertTarget]:
-        """Where notices go."""
-        return fetch(path_of("alerts", "target"), struct_of(AlertTarget))
-
-    @Call
-    def set_target(self, url: str, /, **options: Any) -> Request[AlertTarget]:
-        """Set where notices go. Options as in the API: `headers`, `conditions`."""
-        return change("PUT", path_of("alerts", "target"), struct_of(AlertTarget), {"url": url, **options})
-
-    @Call
-    def remove_target(self) -> Request[None]:
-        """Send no notices any more."""
-        return change("DELETE", path_of("alerts", "target"), no_content)
-
-    @Call
-    def test(self, *, idempotency_key: str | None = None) -> Request[Run]:
-        """Send a test notice; the answer is its run."""
-        return post(path_of("alerts", "target", "test"), struct_of(Run), key=idempotency_key)
-
-
-class EventCalls(Calls[W]):
-    """Events: finished runs, gaps, changes of jobs. The `id` of the last one, as `cursor`, is where to go on."""
-
-    @PagedCall
-    def list(
-        self, *, cursor: str | None = None, types: Sequence[str] = (), page_size: int | None = None
-    ) -> Request[EventPage]:
-        """The events that there are, oldest first."""
-        return fetch(path_of("events"), struct_of(EventPage), cursor=cursor, types=tuple(types), limit=page_size)
-
-    @StreamCall
-    def follow(self, *, cursor: str | None = None, types: Sequence[str] = ()) -> Request[Event]:
-        """The events that there are, and then those that happen. It goes on after the last one when it is cut off."""
-        return fetch(path_of("events"), struct_of(Event), cursor=cursor, types=tuple(types))
-
-    @Call
-    def stream(self) -> Request[EventStream]:
-        """The stream, and how far its sink is."""
-        return fetch(path_of("events", "stream"), struct_of(EventStream))
-
-    @Call
-    def set_stream(self, /, **options: Any) -> Request[EventStream]:
-        """Keep events from now on. Options as in the API: `sink`, `types`, `all_tenants`."""
-        return change("PUT", path_of("events", "stream"), struct_of(EventStream), options)
-
-    @Call
-    def remove_stream(self) -> Request[None]:
-        """Keep no more events, and send none."""
-        return change("DELETE", path_of("events", "stream"), no_content)
-
-
-class AuditLogCalls(Calls[W]):
-    """Who changed what."""
-
-    @PagedCall
-    def list(self, *, page_size: int | None = None) -> Request[ChangePage]:
-        """The changes, newest first."""
-        return fetch(path_of("audit-log"), struct_of(ChangePage), limit=page_size)
+if TYPE_CHECKING:
+    from evertick.client.operations import (
+        AlertCalls,
+        ApiKeyCalls,
+        AuditLogCalls,
+        ConnectionCalls,
+        EventCalls,
+        ForecastCalls,
+        TargetCalls,
+        TenantCalls,
+    )
 
 
 class Api(Calls[W]):
     """The calls of both clients."""
-
-    _transport_type: type[W]
 
     def __init__(
         self,
@@ -255,7 +42,7 @@ class Api(Calls[W]):
         timeout: float = TIMEOUT_SECONDS,
         retries: int = RETRIES,
     ) -> None:
-        transport = self._transport_type(server_settings(url, api_key, timeout, retries))
+        transport = self._open(server_settings(url, api_key, timeout, retries))
         super().__init__(transport)
         self.jobs: JobCalls[W] = JobCalls(transport)
         self.runs: RunCalls[W] = RunCalls(transport)
@@ -263,13 +50,57 @@ class Api(Calls[W]):
         self.replays: ReplayCalls[W] = ReplayCalls(transport)
         self.workers: WorkerCalls[W] = WorkerCalls(transport)
         self.queues: QueueCalls[W] = QueueCalls(transport)
-        self.targets: TargetCalls[W] = TargetCalls(transport)
-        self.connections: ConnectionCalls[W] = ConnectionCalls(transport)
-        self.alerts: AlertCalls[W] = AlertCalls(transport)
-        self.events: EventCalls[W] = EventCalls(transport)
-        self.tenants: TenantCalls[W] = TenantCalls(transport)
-        self.api_keys: ApiKeyCalls[W] = ApiKeyCalls(transport)
-        self.audit_log: AuditLogCalls[W] = AuditLogCalls(transport)
+
+    def _open(self, server: ServerSettings) -> W:
+        raise NotImplementedError
+
+    @cached_property
+    def targets(self) -> "TargetCalls[W]":
+        from evertick.client.operations import TargetCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return TargetCalls(self._transport)
+
+    @cached_property
+    def connections(self) -> "ConnectionCalls[W]":
+        from evertick.client.operations import ConnectionCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return ConnectionCalls(self._transport)
+
+    @cached_property
+    def alerts(self) -> "AlertCalls[W]":
+        from evertick.client.operations import AlertCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return AlertCalls(self._transport)
+
+    @cached_property
+    def events(self) -> "EventCalls[W]":
+        from evertick.client.operations import EventCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return EventCalls(self._transport)
+
+    @cached_property
+    def forecast(self) -> "ForecastCalls[W]":
+        from evertick.client.operations import ForecastCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return ForecastCalls(self._transport)
+
+    @cached_property
+    def tenants(self) -> "TenantCalls[W]":
+        from evertick.client.operations import TenantCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return TenantCalls(self._transport)
+
+    @cached_property
+    def api_keys(self) -> "ApiKeyCalls[W]":
+        from evertick.client.operations import ApiKeyCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return ApiKeyCalls(self._transport)
+
+    @cached_property
+    def audit_log(self) -> "AuditLogCalls[W]":
+        from evertick.client.operations import AuditLogCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return AuditLogCalls(self._transport)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._transport.server.url}>"
@@ -287,6 +118,11 @@ class Api(Calls[W]):
         return fetch(path_of("cluster"), struct_of(Cluster))
 
     @Call
+    def attention(self) -> Request[Attention]:
+        """What needs attention, and what comes next."""
+        return fetch(path_of("attention"), struct_of(Attention))
+
+    @Call
     def stats(self) -> Request[Stats]:
         """What the tenant's jobs did in the last minute."""
         return fetch(path_of("stats"), struct_of(Stats))
@@ -298,7 +134,10 @@ class Client(Api[SyncTransport]):
     `retries` is how often a call is repeated that failed temporarily, if repeating it cannot change anything twice.
     """
 
-    _transport_type = SyncTransport
+    def _open(self, server: ServerSettings) -> SyncTransport:
+        from evertick.client.httpx_transport import HttpxTransport  # noqa: PLC0415 - the command line does without it
+
+        return HttpxTransport(server)
 
     def __enter__(self) -> Self:
         return self
@@ -313,7 +152,10 @@ class Client(Api[SyncTransport]):
 class AsyncClient(Api[AsyncTransport]):
     """The API for async code: as `Client`, but each call is awaited, and each list is an async iterator."""
 
-    _transport_type = AsyncTransport
+    def _open(self, server: ServerSettings) -> AsyncTransport:
+        from evertick.client.httpx_transport import AsyncHttpxTransport  # noqa: PLC0415 - as above
+
+        return AsyncHttpxTransport(server)
 
     async def __aenter__(self) -> Self:
         return self
@@ -323,3 +165,12 @@ class AsyncClient(Api[AsyncTransport]):
 
     async def close(self) -> None:
         await self._transport.close()
+
+
+class PlainClient(AsyncClient):
+    """As `AsyncClient`, for a server that is called over plain http and a program that does one thing at a time."""
+
+    def _open(self, server: ServerSettings) -> AsyncTransport:
+        from evertick.client.plain_transport import PlainTransport  # noqa: PLC0415 - for the command line alone
+
+        return PlainTransport(server)

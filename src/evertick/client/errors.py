@@ -17,9 +17,9 @@ An exception contains the method and path of the request, and nothing else of it
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-import httpx
 import msgspec
 
+from evertick.client.response import NoResponse, Response
 from evertick.contract.derived import lenient
 from evertick.contract.server import Problem
 from evertick.domain.errors import EvertickError, Fault
@@ -144,7 +144,7 @@ _KINDS: dict[int, type[ApiError]] = {
 _decoder = msgspec.json.Decoder(lenient(Problem))
 
 
-def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
+def error_of(method: str, path: str, response: Response) -> ApiError:
     """The exception for a response that is no success. A proxy may have written it."""
     status = response.status_code
     try:
@@ -169,7 +169,7 @@ def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
     )
 
 
-def unreadable(method: str, path: str, response: httpx.Response, reason: str) -> ServerError:
+def unreadable(method: str, path: str, response: Response, reason: str) -> ServerError:
     """The exception for a success that cannot be read."""
     number = response.headers.get("x-request-id")
     detail = f"the answer cannot be read: {reason}"
@@ -178,14 +178,13 @@ def unreadable(method: str, path: str, response: httpx.Response, reason: str) ->
     )
 
 
-def unreachable(method: str, path: str, url: str, error: httpx.RequestError) -> Unreachable:
-    """The exception for a request without a response. It does not contain httpx's, which has the key."""
-    never_arrived = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    reason = f"no answer from {url}: {type(error).__name__}" + (f": {error}" if str(error) else "")
-    return Unreachable(ApiProblem(method=method, path=path, detail=reason, never_arrived=never_arrived))
+def unreachable(method: str, path: str, url: str, none: NoResponse) -> Unreachable:
+    """The exception for a request without a response."""
+    detail = f"no answer from {url}: {none.reason}"
+    return Unreachable(ApiProblem(method=method, path=path, detail=detail, never_arrived=none.never_arrived))
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _retry_after(response: Response) -> float | None:
     text = response.headers.get("retry-after")
     wait = None if text is None else parse_retry_after(text, datetime.now(UTC))
     return None if wait is None else wait.total_seconds()

@@ -12,7 +12,7 @@ from evertick.client.transport import Call, Calls, PagedCall, W
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Upcoming, Verdict
 from evertick.contract.runs import DeadLetter, Gap, Replay, Replaying, Run, RunDetail, RunOrGap
-from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Queue, Recorded
+from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Queue, Recorded, Worker
 from evertick.domain.backpressure import DEFAULT_MAX_READY
 
 Entries: TypeAlias = list[RunOrGap]
@@ -22,6 +22,7 @@ JobPage: TypeAlias = list[Job]
 RunPage: TypeAlias = list[Run]
 LetterPage: TypeAlias = list[DeadLetter]
 QueuePage: TypeAlias = list[Queue]
+WorkerPage: TypeAlias = list[Worker]
 ReplayPage: TypeAlias = list[Replay]
 
 _DEAD_LETTERS = "dead-letters"
@@ -55,18 +56,21 @@ class JobCalls(Calls[W]):
         return post(f"{PREFIX}/jobs:batch", struct_of(Verdicts), list(jobs), key=idempotency_key)
 
     @PagedCall
-    def list(
+    def list(  # noqa: PLR0913 - as many filters as the API has
         self,
         *,
         status: str | None = None,
         labels: Mapping[str, str] | None = None,
         name_prefix: str | None = None,
         queue: str | None = None,
+        finished: bool = True,
         page_size: int | None = None,
     ) -> Request[JobPage]:
-        """All jobs that match, oldest first."""
+        """All jobs that match, oldest first; without those that have finished if `finished` is False."""
         found = {"status": status, "label": labels, "name_prefix": name_prefix, "queue": queue, "limit": page_size}
-        return fetch(path_of("jobs"), struct_of(JobPage), **found)
+        # Only where it is asked for: a server of an earlier version does not know it.
+        others = {} if finished else {"finished": "false"}
+        return fetch(path_of("jobs"), struct_of(JobPage), **found, **others)
 
     @Call
     def get(self, job_id: str) -> Request[Job]:
@@ -111,9 +115,16 @@ class JobCalls(Calls[W]):
         return post(path_of("jobs", job_id, "resume"), struct_of(Job), {"missed": missed}, key=idempotency_key)
 
     @Call
-    def trigger(self, job_id: str, payload: Any = msgspec.UNSET, *, idempotency_key: str | None = None) -> Request[Run]:
-        """Run a job now, with its own payload unless another is given. Its schedule is not affected."""
+    def trigger(
+        self, job_id: str, payload: Any = msgspec.UNSET, *, force: bool = False, idempotency_key: str | None = None
+    ) -> Request[Run]:
+        """Run a job now, with its own payload unless another is given. Its schedule is not affected.
+
+        Conflict: its `concurrent_policy` allows no run beside one that is open; `force` starts it all the same.
+        """
         body = {} if payload is msgspec.UNSET else {"payload": payload}
+        if force:
+            body["force"] = True
         return post(path_of("jobs", job_id, "trigger"), struct_of(Run), body, key=idempotency_key)
 
     @Call
@@ -252,6 +263,11 @@ class ReplayCalls(Calls[W]):
 class WorkerCalls(Calls[W]):
     """Lease attempts, extend their leases, and record their outcomes. `evertick.Worker` makes these calls for you."""
 
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[WorkerPage]:
+        """The workers and dispatchers, by name, with the queues and handlers that each serves."""
+        return fetch(path_of("workers"), struct_of(WorkerPage), limit=page_size)
+
     @Call
     def lease(  # noqa: PLR0913 - the fields of the request
         self,
@@ -276,23 +292,33 @@ class WorkerCalls(Calls[W]):
         return dataclasses.replace(post(path, struct_of(Lease), body, key=idempotency_key), may_take=wait_seconds)
 
     @Call
-    def heartbeat(self, worker_id: str, tokens: Sequence[str] | None = None) -> Request[Heartbeat]:
-        """Extend the leases of these attempts, or of all that the worker has.
+    def heartbeat(
+        self, worker_id: str, tokens: Sequence[str] | None = None, progress: Mapping[str, str] | None = None
+    ) -> Request[Heartbeat]:
+        """Extend the leases of these attempts, or of all that the worker has, and say how far they are.
 
         Tokens of lost leases are returned among those to stop.
         """
-        body = {} if tokens is None else {"tokens": tokens}
+        given = {"tokens": tokens, "progress": progress}
+        body = {name: value for name, value in given.items() if value is not None}
         return post(path_of("workers", worker_id, "heartbeat"), struct_of(Heartbeat), body, is_change=False)
 
     @Call
-    def record(self, worker_id: str, outcomes: Iterable[OutcomeReport]) -> Request[Recorded]:
-        """Record outcomes. Outcomes that were recorded before are returned as stale."""
-        body = {"worker_id": worker_id, "outcomes": list(outcomes)}
+    def record(
+        self, worker_id: str, outcomes: Iterable[OutcomeReport], *, with_dead: bool = False
+    ) -> Request[Recorded]:
+        """Record outcomes. Outcomes that were recorded before are returned as stale.
+
+        `with_dead`: failures that no attempt follows are named.
+        """
+        body: dict[str, Any] = {"worker_id": worker_id, "outcomes": list(outcomes)}
+        if with_dead:
+            body["with_dead"] = True
         return post(path_of("outcomes"), struct_of(Recorded), body, is_change=False)
 
 
 class QueueCalls(Calls[W]):
-    """Queues, what limits them, and how full they are."""
+    """Queues, what limits them, how full they are, and who serves them."""
 
     @PagedCall
     def list(self, *, page_size: int | None = None) -> Request[QueuePage]:

@@ -4,6 +4,7 @@ them.
 
 import json
 import random
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,10 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
-import httpx
 import msgspec
 
 from evertick.client.errors import ApiError, Conflict, TooManyRequests, Unreachable
+from evertick.client.response import Response
 from evertick.contract.derived import lenient
 from evertick.domain.errors import InvalidInput
 
@@ -32,6 +33,7 @@ _IN_FLIGHT = "urn:evertick:problem:in-flight"
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 _DOTS = {".": "%2E", "..": "%2E%2E"}
+_NEXT = re.compile(r'<([^<>]*)>\s*;[^,<>]*\brel="?next\b')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +53,15 @@ class Request(Generic[T]):
     is_repeatable: bool = False
     may_take: float = 0.0
 
-    def following(self, response: httpx.Response) -> "Request[T] | None":
+    def following(self, response: Response) -> "Request[T] | None":
         """The request for the next page, if the response has a link to one.
 
         Only the link's query is used: the key is sent only to its own server, below whatever path a proxy adds.
         """
-        link = response.links.get("next", {}).get("url")
+        link = _NEXT.search(response.headers.get("link", ""))
         if link is None:
             return None
-        return replace(self, query=tuple(parse_qsl(urlsplit(link).query, keep_blank_values=True)))
+        return replace(self, query=tuple(parse_qsl(urlsplit(link[1]).query, keep_blank_values=True)))
 
 
 def path_of(*parts: str) -> str:

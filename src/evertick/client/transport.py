@@ -1,4 +1,5 @@
-"""Sends requests and reads responses, in sync or async code. Both share every decision; only the waiting differs.
+"""What follows from a response, in sync or async code. Both share every decision; only the waiting differs. How a
+request is sent: `httpx_transport`, and `plain_transport` for the command line.
 
 `Call` and `PagedCall` make a method callable that only describes a request: on a `Client` it returns the answer, on an
 `AsyncClient` an awaitable of it. So each call of the API is written once.
@@ -8,17 +9,17 @@ import asyncio
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import aclosing, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-import httpx
 import msgspec
 
 from evertick.client.errors import ApiError, error_of, unreachable, unreadable
 from evertick.client.request import FIRST_PAUSE, JSON, RETRIES, Request, pause_before_retry
+from evertick.client.response import NoResponse, Reply, Response, is_success
 from evertick.domain.errors import InvalidInput
 from evertick.version import __version__
 
@@ -29,7 +30,6 @@ _WITH_USER = re.compile("[a-z]+://[^/?#]*@")
 P = ParamSpec("P")
 T = TypeVar("T")
 W = TypeVar("W", bound="Transport")
-Reply: TypeAlias = httpx.Response | httpx.RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +58,24 @@ def server_settings(url: str | None, api_key: str | None, timeout: float, retrie
     return ServerSettings(address.rstrip("/"), key, timeout, retries)
 
 
-def _options(server: ServerSettings) -> dict[str, Any]:
-    """Options for httpx. Its texts do not contain the header."""
+def headers_of(server: ServerSettings, request: Request[Any]) -> dict[str, str]:
+    """All headers of a request."""
     headers = {"Authorization": f"Bearer {server.api_key}", "User-Agent": f"evertick-python/{__version__}"}
-    return {"headers": headers, "timeout": server.timeout}
+    if request.body is not None:
+        headers["Content-Type"] = JSON
+    return {**headers, **request.headers}
 
 
-class Transport:
-    """What both transports share: how a request is sent, and what a response means."""
+class Transport(ABC):  # noqa: B024 - its two kinds have some
+    """What all transports share: when a request is sent again, and what a response means."""
 
     def __init__(self, server: ServerSettings) -> None:
         self.server = server
 
-    def _built(self, http: httpx.Client | httpx.AsyncClient, request: Request[Any]) -> httpx.Request:
-        headers = {"Content-Type": JSON, **request.headers} if request.body is not None else dict(request.headers)
-        return http.build_request(
-            request.method,
-            self.server.url + request.path,
-            params=request.query or None,
-            content=request.body,
-            headers=headers,
-            timeout=httpx.Timeout(self.server.timeout, read=self.server.timeout + request.may_take),
-        )
-
     def _failure(self, request: Request[Any], reply: Reply) -> ApiError:
-        if isinstance(reply, httpx.Response):
-            return error_of(request.method, request.path, reply)
-        return unreachable(request.method, request.path, self.server.url, reply)
+        if isinstance(reply, NoResponse):
+            return unreachable(request.method, request.path, self.server.url, reply)
+        return error_of(request.method, request.path, reply)
 
     def _pause(self, request: Request[Any], reply: Reply, tries: int) -> float:
         """How long to wait before the next try. Raises the failure if there is none."""
@@ -105,28 +96,7 @@ class Transport:
         return pause
 
 
-class _EventLines(Generic[T]):
-    """Reads server-sent events line by line, and remembers where to go on."""
-
-    def __init__(self, request: Request[T]) -> None:
-        self._request = request
-        self._last_id: str | None = None
-        self.tries = 1
-
-    def request(self) -> Request[T]:
-        resume = {} if self._last_id is None else {"Last-Event-ID": self._last_id}
-        return replace(self._request, headers={**self._request.headers, "Accept": "text/event-stream", **resume})
-
-    def read(self, line: str) -> T | None:
-        """The event that a line has, if it has one. Each has its data in one line."""
-        self.tries = 1
-        name, _, value = line.partition(": ")
-        if name == "id":
-            self._last_id = value
-        return self._request.read(value.encode()) if name == "data" else None
-
-
-def _read(request: Request[T], response: httpx.Response) -> T:
+def _read(request: Request[T], response: Response) -> T:
     try:
         return request.read(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -135,10 +105,6 @@ def _read(request: Request[T], response: httpx.Response) -> T:
 
 class SyncTransport(Transport):
     """Blocks until the response has arrived. Several threads may use it."""
-
-    def __init__(self, server: ServerSettings) -> None:
-        super().__init__(server)
-        self._http = httpx.Client(**_options(server))
 
     def send(self, request: Request[T]) -> T:
         return _read(request, self._answer(request))
@@ -151,47 +117,29 @@ class SyncTransport(Transport):
             yield from _read(page, response)
             page = page.following(response)
 
-    def follow(self, request: Request[T]) -> Iterator[T]:
-        """The events of a stream as they happen, without an end."""
-        lines = _EventLines(request)
-        while True:
-            reply: Reply | None = None
-            try:
-                response = self._http.send(self._built(self._http, lines.request()), stream=True)
-                with closing(response):
-                    if response.is_success:
-                        yield from (event for line in response.iter_lines() if (event := lines.read(line)) is not None)
-                    else:
-                        response.read()
-                        reply = response
-            except httpx.RequestError as error:
-                reply = error
-            time.sleep(self._pause_following(request, reply, lines.tries))
-            lines.tries += 1
-
-    def close(self) -> None:
-        self._http.close()
-
-    def _answer(self, request: Request[Any]) -> httpx.Response:
-        reply: Reply
+    def _answer(self, request: Request[Any]) -> Response:
         tries = 1
         while True:
-            try:
-                reply = self._http.send(self._built(self._http, request))
-            except httpx.RequestError as error:
-                reply = error
-            if isinstance(reply, httpx.Response) and reply.is_success:
+            reply = self._reply(request)
+            if not isinstance(reply, NoResponse) and is_success(reply):
                 return reply
             time.sleep(self._pause(request, reply, tries))
             tries += 1
 
+    @abstractmethod
+    def _reply(self, request: Request[Any]) -> Reply:
+        """Send it once."""
+
+    @abstractmethod
+    def follow(self, request: Request[T]) -> Iterator[T]:
+        """The events of a stream as they happen, without an end."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
 
 class AsyncTransport(Transport):
     """Waits on the running loop."""
-
-    def __init__(self, server: ServerSettings) -> None:
-        super().__init__(server)
-        self._http = httpx.AsyncClient(**_options(server))
 
     async def send(self, request: Request[T]) -> T:
         return _read(request, await self._answer(request))
@@ -205,41 +153,25 @@ class AsyncTransport(Transport):
                 yield item
             page = page.following(response)
 
-    async def follow(self, request: Request[T]) -> AsyncIterator[T]:
-        """The events of a stream as they happen, without an end."""
-        lines = _EventLines(request)
-        while True:
-            reply: Reply | None = None
-            try:
-                response = await self._http.send(self._built(self._http, lines.request()), stream=True)
-                async with aclosing(response):
-                    if response.is_success:
-                        async for line in response.aiter_lines():
-                            if (event := lines.read(line)) is not None:
-                                yield event
-                    else:
-                        await response.aread()
-                        reply = response
-            except httpx.RequestError as error:
-                reply = error
-            await asyncio.sleep(self._pause_following(request, reply, lines.tries))
-            lines.tries += 1
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def _answer(self, request: Request[Any]) -> httpx.Response:
-        reply: Reply
+    async def _answer(self, request: Request[Any]) -> Response:
         tries = 1
         while True:
-            try:
-                reply = await self._http.send(self._built(self._http, request))
-            except httpx.RequestError as error:
-                reply = error
-            if isinstance(reply, httpx.Response) and reply.is_success:
+            reply = await self._reply(request)
+            if not isinstance(reply, NoResponse) and is_success(reply):
                 return reply
             await asyncio.sleep(self._pause(request, reply, tries))
             tries += 1
+
+    @abstractmethod
+    async def _reply(self, request: Request[Any]) -> Reply:
+        """Send it once."""
+
+    @abstractmethod
+    def follow(self, request: Request[T]) -> AsyncIterator[T]:
+        """The events of a stream as they happen, without an end."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
 
 
 class Calls(Generic[W]):

@@ -33,6 +33,7 @@ class TenantContext:
 
     `shortest` is the least interval of its schedules, `default_jitter_seconds` the jitter of jobs that choose none.
     `history_days` and `archive_days` say how far back its history is listed; `archive`: where older runs are read.
+    `trace_parent` is the trace context in which jobs are created and edited, and stays with their versions.
     `notify` gets the jobs that have new timers, after the commit. Tenants of one pool share a cache of references. In
     place of the pool, `unit_of_work` puts the session of a transaction that several use cases take part in.
     """
@@ -46,6 +47,7 @@ class TenantContext:
     history_days: int = NO_LIMIT_DAYS
     archive_days: int = NO_LIMIT_DAYS
     archive: Archive | None = None
+    trace_parent: str | None = None
 
     async def in_transaction(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         """Do work in one transaction; again from the start after a conflict with others (see `transactions`)."""

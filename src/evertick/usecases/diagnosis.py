@@ -8,9 +8,12 @@ from typing import NamedTuple
 from evertick import tzdb
 from evertick.domain.cluster_identity import REMEDY, explain, unreadable
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
+from evertick.domain.schedule.describe.english import counted
+from evertick.domain.serving import rough_duration
 from evertick.store.archive.days import ArchiveMarks, ArchiveSummary
 from evertick.store.engine.clock import Marks
 from evertick.store.engine.identity import Facts
+from evertick.store.engine.workers import AliveRole, IdleQueue
 from evertick.store.maintenance.diagnostics import (
     DeadTuples,
     OldestDueTimer,
@@ -39,7 +42,6 @@ MAX_LETTERS = 10_000
 """Dead letters are counted up to this."""
 _ARCHIVE_STARTS = "start a process with the role janitor and these settings"
 _DIRECT = "set EVERTICK_DATABASE_DIRECT_URL"
-_UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 class Level(StrEnum):
@@ -114,12 +116,12 @@ def on_clock_steps(marks: Marks) -> Diagnosis:
     if behind > UNTRUSTED:
         what = (
             f"after a jump of the clock or an outage, what is kept for a time is kept by the time of"
-            f" {marks.trusted_at:%Y-%m-%d %H:%M}, which is {_rough(behind.total_seconds())} behind and follows"
+            f" {marks.trusted_at:%Y-%m-%d %H:%M}, which is {rough_duration(behind)} behind and follows"
         )
         return Diagnosis(name, Level.WARNING, what, "check the clock of the database's server; if it is right, wait")
     ahead = marks.furthest_at - marks.marked_at
     if ahead > UNTRUSTED:
-        return Diagnosis(name, Level.OK, f"the clock was once {_rough(ahead.total_seconds())} ahead of now")
+        return Diagnosis(name, Level.OK, f"the clock was once {rough_duration(ahead)} ahead of now")
     return Diagnosis(name, Level.OK, "none that matters")
 
 
@@ -135,7 +137,7 @@ def on_snapshot(oldest: OldestSnapshot | None) -> Diagnosis:
     name = "oldest snapshot"
     if oldest is None:
         return Diagnosis(name, Level.OK, "none but our own")
-    since = "" if oldest.seconds is None else f" for {_rough(oldest.seconds)}"
+    since = "" if oldest.seconds is None else f" for {rough_duration(timedelta(seconds=oldest.seconds))}"
     holder = oldest.what if oldest.pid is None else f"pid {oldest.pid} ({oldest.what})"
     what = f"{holder} holds it{since}, {oldest.transactions:,} transactions back"
     seconds = oldest.seconds or 0.0
@@ -207,7 +209,7 @@ def on_lag(oldest: OldestDueTimer | None) -> Diagnosis:
     if oldest is None:
         return Diagnosis("lag", Level.OK, "no timer is overdue")
     late = oldest.now_at - oldest.due_at
-    what = f"the oldest due timer waits for {_rough(late.total_seconds())} ({format_id(Prefix.JOB, oldest.job_id)})"
+    what = f"the oldest due timer waits for {rough_duration(late)} ({format_id(Prefix.JOB, oldest.job_id)})"
     if late < LATE:
         return Diagnosis("lag", Level.OK, what)
     todo = "start schedulers or more of them; after an outage, give them time to catch up"
@@ -244,6 +246,22 @@ def on_unserved(unserved: Sequence[UnservedAttempts]) -> Diagnosis:
     return Diagnosis(name, Level.WARNING, what, todo)
 
 
+def on_workers(alive: Sequence[AliveRole], idle: Sequence[IdleQueue], now_at: datetime) -> Diagnosis:
+    """Who is alive, and the queues with work that has waited for long although nobody serves them."""
+    what = "; ".join(
+        f"{counted(role.workers, role.role.replace('_', ' '))} on {', '.join(role.queues)}" for role in alive
+    )
+    if not idle:
+        return Diagnosis("workers", Level.OK, what or "none, and nothing waits for one")
+    waits = "; ".join(
+        f"no worker serves queue {each.queue} of {each.tenant}: {counted(each.attempts, 'attempt')} in it,"
+        f" the oldest due {_ago(each.oldest_at, now_at)}"
+        for each in idle
+    )
+    todo = "start a worker with these queues, for http and brokers `evertick up` or a dispatcher"
+    return Diagnosis("workers", Level.WARNING, f"{waits}; alive: {what or 'none'}", todo)
+
+
 def on_ready(queues: Sequence[ReadyQueue]) -> Diagnosis:
     if not queues:
         return Diagnosis("ready work", Level.OK, "no attempt waits")
@@ -268,7 +286,7 @@ def on_dead_letters(letters: int) -> Diagnosis:
 
 def on_events(lag: EventLag) -> Diagnosis:
     if lag.unplaced_seconds > LATE.total_seconds():
-        what = f"the oldest that is in no stream yet is {_rough(lag.unplaced_seconds)} old"
+        what = f"the oldest that is in no stream yet is {rough_duration(timedelta(seconds=lag.unplaced_seconds))} old"
         todo = "a janitor gives them their places: start `evertick scheduler`, and look in its log if one runs"
         return Diagnosis("events", Level.PROBLEM, what, todo)
     if lag.sinks_failing:
@@ -321,12 +339,4 @@ def on_dead_tuples(tuples: DeadTuples) -> Diagnosis:
 
 
 def _ago(at: datetime, now_at: datetime) -> str:
-    return f"{_rough((now_at - at).total_seconds())} ago"
-
-
-def _rough(seconds: float) -> str:
-    """A length of time in the largest unit of which there are at least two."""
-    for name, size in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.1f} s"
+    return f"{rough_duration(now_at - at)} ago"

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
@@ -12,7 +12,7 @@ from evertick.roles.janitor.archiving import waiting_days
 from evertick.runtime import timeouts
 from evertick.store.archive import days
 from evertick.store.database import Pool, is_behind_pooler, open_pool
-from evertick.store.engine import clock, identity, members, orphans, wakeups
+from evertick.store.engine import clock, identity, members, orphans, wakeups, workers
 from evertick.store.errors import DatabaseUnreachable
 from evertick.store.location import DatabaseAddress, replica_of
 from evertick.store.maintenance import diagnostics, ledgers
@@ -73,6 +73,8 @@ async def _examine(
     yield diagnosis.on_leases(await diagnostics.stuck_leases(pool, STUCK_SECONDS))
     checked = await orphans.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
     yield diagnosis.on_orphans([(each.lane_id, seq) for each in checked for seq in each.orphans])
+    idle = await workers.idle_queues(pool, UNSERVED_SECONDS)
+    yield diagnosis.on_workers(await workers.alive(pool), idle, server.clock_at)
     yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))

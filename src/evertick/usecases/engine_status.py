@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from evertick import tzdb
 from evertick.contract.server import Cluster, Lag, Node, Partitions, Stats
 from evertick.domain.cluster_identity import explain
@@ -14,8 +16,11 @@ from evertick.metrics.queue_labels import MAX_QUEUES, queue_labels
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
 from evertick.store.engine import identity, lanes, members, ready, timers
+from evertick.store.engine.members import PartitionHolder
 from evertick.store.engine.ready import QueueDepth
 from evertick.store.maintenance import diagnostics
+from evertick.store.maintenance.diagnostics import OldestSnapshot
+from evertick.store.statements import Connection
 from evertick.store.tenants import alerts, events, target_hosts, tenants
 from evertick.store.tenants.alerts import AlertCounts
 from evertick.store.tenants.events import Lag as EventLag
@@ -40,6 +45,7 @@ class EngineStatus:
     queues: list[QueueDepth]
     leases: int
     stuck_leases: int
+    snapshot: OldestSnapshot | None
     dead_letters: int
     open_circuits: dict[str, int]
     full_queues: int
@@ -52,21 +58,14 @@ class EngineStatus:
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
     """`lifetime`: for so long after its last heartbeat a node counts as alive. Raises TimeoutError if it takes long."""
     async with asyncio.timeout(STATUS_SECONDS):
-        suspicion = await identity.suspicion(pool)
-        cluster = Cluster(
-            version=__version__,
-            tzdb=tzdb.VERSION,
-            nodes=tuple(Node(**row._asdict()) for row in await members.members(pool, lifetime)),
-            partitions=Partitions(PARTITIONS, await members.unheld(pool, lifetime)),
-            lag_seconds=_late_seconds(await diagnostics.oldest_due(pool)),
-            suspicion=None if suspicion is None else explain(suspicion),
-        )
+        cluster = await cluster_status(pool, lifetime)
         outages = await members.outages(pool, range(PARTITIONS))
         return EngineStatus(
             cluster,
             queues=await ready.queue_depths(pool, queue_labels.known, MAX_QUEUES),
             leases=await diagnostics.leases(pool),
             stuck_leases=(await diagnostics.stuck_leases(pool, STUCK_SECONDS)).leases,
+            snapshot=await diagnostics.oldest_snapshot(pool),
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
             open_circuits=await target_hosts.count_open(pool),
             full_queues=sum(depth.is_full for depth in await ready.depths(pool)),
@@ -75,6 +74,19 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             alerts=await alerts.count(pool),
             events=await events.lag(pool),
         )
+
+
+async def cluster_status(pool: Pool, lifetime: timedelta) -> Cluster:
+    """The nodes and partitions, and their lag."""
+    suspicion = await identity.suspicion(pool)
+    return Cluster(
+        version=__version__,
+        tzdb=tzdb.VERSION,
+        nodes=tuple(Node(**row._asdict()) for row in await members.members(pool, lifetime)),
+        partitions=Partitions(PARTITIONS, await members.unheld(pool, lifetime)),
+        lag_seconds=_late_seconds(await diagnostics.oldest_due(pool)),
+        suspicion=None if suspicion is None else explain(suspicion),
+    )
 
 
 async def _clock_skew(pool: Pool) -> float:
@@ -97,7 +109,18 @@ def opaque_name(node: str) -> str:
     return f"node-{hashlib.sha256(node.encode()).hexdigest()[:6]}"
 
 
-async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
+def opaque(node: Node) -> Node:
+    """A node as tenants see it: without its name, and without what it does for others."""
+    return replace(node, node=opaque_name(node.node), fired_per_second=None)
+
+
+async def partition_holders(pool: Pool) -> list[PartitionHolder]:
+    """Who holds each partition, for operators."""
+    async with asyncio.timeout(STATUS_SECONDS):
+        return await members.partition_holders(pool)
+
+
+async def tenant_stats(pool: Connection, tenant_id: int) -> Stats:
     recent = await tenants.recent(pool, tenant_id, WINDOW_SECONDS, MAX_PER_LANE)
     activity = await tenants.activity(pool, tenant_id, MAX_PER_LANE)
     oldest = await tenants.oldest_due(pool, tenant_id, MAX_PER_PARTITION)

@@ -6,6 +6,7 @@ EvertickError
 │   ├── RunNotFound       no such run of the tenant's jobs
 │   ├── LetterNotFound    the run is no dead letter, or not any more
 │   ├── ReplayNotFound    no such replay of the tenant
+│   ├── SmearNotFound     no such smear of the tenant
 │   ├── KeyNotFound       no such API key of the tenant
 │   ├── AlertTargetNotFound  the tenant has no alert target
 │   ├── TargetHostNotFound  no target host of this name failed lately
@@ -15,10 +16,14 @@ EvertickError
 ├── NoArchive             archived runs were asked for, and there is no archive
 ├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
+├── SubmissionInFlight    another transaction submits with the same idempotency key
 ├── RunFinished           nothing is left to cancel
 ├── RunUnfinished         nothing is there to repeat yet
 ├── ReplayFinished        the replay is over, or was cancelled
 ├── TooManyReplays        so many of the tenant's are running already
+├── SmearFinished         the smear is undone, or is about to be
+├── TooManySmears         so many of the tenant's are running already
+├── NothingToSmear        no job of the rules may get the jitter
 ├── QuotaReached          a quota of the tenant does not admit it, for a time or at all
 └── InvalidInput
     └── NameTaken         another job of the tenant has the name, or another tenant
@@ -28,7 +33,7 @@ from typing import ClassVar
 
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, InvalidInput
-from evertick.domain.states import ReplayStatus, RunStatus
+from evertick.domain.states import ReplayStatus, RunStatus, SmearStatus
 
 
 class ResourceNotFound(EvertickError):  # noqa: N818 - these say what is wrong, not that it is an error
@@ -65,6 +70,12 @@ class ReplayNotFound(ResourceNotFound):
     """There is no such replay."""
 
     kind = "replay"
+
+
+class SmearNotFound(ResourceNotFound):
+    """There is no such smear."""
+
+    kind = "smear"
 
 
 class KeyNotFound(ResourceNotFound):
@@ -136,6 +147,13 @@ class KeyEnded(EvertickError):  # noqa: N818
         super().__init__(f"API key {key_id} has expired or was replaced already")
 
 
+class SubmissionInFlight(EvertickError):  # noqa: N818
+    """Another transaction that is not over submits with the same idempotency key: try again later."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"another transaction submits with the idempotency key {key!r}: try again when it is over")
+
+
 class VersionConflict(EvertickError):  # noqa: N818
     """The job is at another spec_version than the caller expects."""
 
@@ -149,6 +167,17 @@ class RunFinished(EvertickError):  # noqa: N818
 
     def __init__(self, run_id: str, status: RunStatus) -> None:
         super().__init__(f"run {run_id} is over already: {status}")
+
+
+class TriggerRefused(EvertickError):  # noqa: N818
+    """The policy of the job allows no run beside those that are open."""
+
+    def __init__(self, run_id: str, policy: str) -> None:
+        super().__init__(
+            f"run {run_id} of the job is not over, and its concurrent_policy {policy} allows no other beside it:"
+            " wait for it, cancel it, or force the trigger"
+        )
+        self.run_id = run_id
 
 
 class RunUnfinished(EvertickError):  # noqa: N818
@@ -170,6 +199,29 @@ class TooManyReplays(EvertickError):  # noqa: N818
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} replays are running already: wait for one, or cancel one")
+
+
+class SmearFinished(EvertickError):  # noqa: N818
+    """The smear is undone or about to be, so it cannot be undone."""
+
+    def __init__(self, smear_id: str, status: SmearStatus) -> None:
+        super().__init__(f"smear {smear_id} cannot be undone: it is {status}")
+
+
+class TooManySmears(EvertickError):  # noqa: N818
+    """So many smears of the tenant are running that there may be no other."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} smears are running already: wait for one")
+
+
+class NothingToSmear(EvertickError):  # noqa: N818
+    """No active job of the rules may get the jitter."""
+
+    def __init__(self, jitter_seconds: int) -> None:
+        super().__init__(
+            f"no active job of these rules may get a jitter of {jitter_seconds} seconds: ask for the advice again"
+        )
 
 
 class QuotaReached(EvertickError):  # noqa: N818

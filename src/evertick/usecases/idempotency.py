@@ -21,6 +21,11 @@ from evertick.usecases.context import TenantContext, unit_of_work
 KEY_MAX_LENGTH = 255
 
 
+def is_key(text: str) -> bool:
+    """Whether a text can be an Idempotency-Key: 1 to 255 visible ASCII characters."""
+    return 1 <= len(text) <= KEY_MAX_LENGTH and text.isprintable() and text.isascii()
+
+
 class KeyedRequest(NamedTuple):
     """A request with an Idempotency-Key: the key, a digest of the request, and the seal of an answer with a secret.
 

@@ -45,6 +45,8 @@ def _values(status: EngineStatus, role: str) -> Values:
         catalog.OLDEST_DUE: cluster.lag_seconds,
         catalog.LEASES: status.leases,
         catalog.STUCK_LEASES: status.stuck_leases,
+        catalog.OLDEST_SNAPSHOT: (status.snapshot and status.snapshot.seconds) or 0.0,
+        catalog.SNAPSHOT_AGE: status.snapshot.transactions if status.snapshot else 0,
         catalog.DEAD_LETTERS: status.dead_letters,
         catalog.CATCH_UP: status.catch_up,
         catalog.FULL_QUEUES: status.full_queues,

@@ -64,7 +64,7 @@ class ReferenceCache:
             written = await statement()
             if written is not None:
                 return written
-            self._forget(needed)
+            self.forget(needed)
         raise NotAdded("a rule, a queue or a lane that a job refers to is missing, though it was added")
 
     async def add_all(self, connection: Connection, wanted: References) -> None:
@@ -73,7 +73,7 @@ class ReferenceCache:
         Part by part, two transactions that add the same in another order would wait for each other.
         """
         if self._pool is None:
-            self._forget(wanted)  # it may be of a try that was undone
+            self.forget(wanted)  # it may be of a try that was undone
             await self._add(connection, wanted)
 
     async def _add(self, connection: Connection, needed: References) -> None:
@@ -94,6 +94,7 @@ class ReferenceCache:
         if await references.queues_with(connection, tenant_id, names) > MAX_QUEUES:
             raise QuotaReached(Refused(QuotaName.QUEUES, MAX_QUEUES))
 
-    def _forget(self, needed: References) -> None:
+    def forget(self, needed: References) -> None:
+        """Add these again the next time: a statement did not find all of them."""
         self._digests.difference_update(needed.canonicals)
         self._lanes.difference_update((needed.tenant_id, lane) for lane in needed.lanes)

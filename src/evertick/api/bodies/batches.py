@@ -31,6 +31,8 @@ MAX_MALFORMED = 1_000
 LARGE_BYTES = 65_536
 """A longer batch, or one without a Content-Length, is one of the few that a tenant has at work at once."""
 
+_OTHER_NAMES = ("application/ndjson", "application/jsonl")
+"""Of NDJSON, whose name is not registered: programs send these too."""
 _decoder = msgspec.json.Decoder()
 
 
@@ -65,7 +67,8 @@ class DecodedBatch:
 
 async def read_batch(body: IncomingBody) -> BatchText:
     """Read a batch within the limits."""
-    media_type = check_media_type(body.headers, JSON, NDJSON)
+    given = check_media_type(body.headers, JSON, NDJSON, *_OTHER_NAMES)
+    media_type = NDJSON if given in _OTHER_NAMES else given
     if body.announced is None or body.announced > LARGE_BYTES:
         await body.reservation.begin_batch()
     splitter = LineSplitter() if media_type == NDJSON else ArraySplitter()

@@ -26,6 +26,7 @@ _PATH = {
     "job_id": _text(patterns.JOB_ID),
     "run_id": _text(patterns.RUN_ID),
     "replay_id": _text(patterns.REPLAY_ID),
+    "smear_id": _text(patterns.SMEAR_ID),
     "key_id": _text(patterns.KEY_ID),
     "tenant_id": _text(patterns.TENANT_ID),
     "queue": _text(patterns.QUEUE),

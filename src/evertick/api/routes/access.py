@@ -67,12 +67,18 @@ def _require_host(request: AuthenticatedRequest) -> None:
 )
 async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> Response:
     """Create a tenant."""
+    new = await add_tenant(request, body)
+    key = tenants.tenant_key(None, new.tenant_id)
+    return created(new, "tenants", new.tenant_id, subject=new.tenant_id, affected_tenant=key)
+
+
+async def add_tenant(request: AuthenticatedRequest, body: TenantRequest) -> NewTenant:
+    """A new tenant with its first key."""
     _require_host(request)
     tenant = await tenants.create(request.tenant.pool, body.name, _changes(body))
     key = tenants.tenant_key(None, tenant.tenant_id)
     first = await keys.create(request.tenant.pool, key, KeyRole.ADMIN, "first")
-    new = NewTenant(**msgspec.structs.asdict(tenant), api_key=first.api_key)
-    return created(new, "tenants", new.tenant_id, subject=new.tenant_id, affected_tenant=key)
+    return NewTenant(**msgspec.structs.asdict(tenant), api_key=first.api_key)
 
 
 @tenant_routes.operation("GET", "/tenants", KeyRole.ADMIN, ResponseSpec(list[Tenant], "The tenants, oldest first."))
@@ -99,21 +105,27 @@ async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
 )
 async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: TenantPatch) -> Response:
     """Change a tenant's quota or share."""
+    edited, key = await change_tenant(request, tenant_id, body)
+    return ok(edited, subject=tenant_id, affected_tenant=key)
+
+
+async def change_tenant(request: AuthenticatedRequest, tenant_id: str, body: TenantPatch) -> tuple[Tenant, int]:
+    """The tenant as it is now, and its key in the database."""
     key = tenants.tenant_key(request.visible_tenant, tenant_id)
     _require_host(request)
     if key == request.caller.tenant.tenant_id and body.shortest_interval_seconds is not None:
         # It would make the caller's own jobs unfit to be edited, at one stroke.
         raise HttpProblem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
     edited = await tenants.edit(request.tenant.pool, tenant_id, _changes(body))
-    request.after_commit.append(partial(request.services.keys.forget, key))
-    return ok(edited, subject=tenant_id, affected_tenant=key)
+    request.after_commit.append(partial(request.services.forget_keys, key))
+    return edited, key
 
 
-def _owner(key: ApiKey) -> int:
+def owner_of(key: ApiKey) -> int:
     return tenants.tenant_key(None, key.tenant_id)
 
 
-async def _tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> int:
+async def tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> int:
     """The tenant that is meant: the caller's own, unless another one is named that the caller may see."""
     if tenant_id is None:
         return request.caller.tenant.tenant_id
@@ -130,7 +142,7 @@ async def _tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> in
 )
 async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Response:
     """Create an API key."""
-    tenant_key = await _tenant_of(request, body.tenant_id)
+    tenant_key = await tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
     return created(new, "api-keys", new.key_id, subject=new.key_id, affected_tenant=tenant_key)
 
@@ -140,7 +152,7 @@ async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Respons
 )
 async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response:
     """List API keys."""
-    tenant_key = await _tenant_of(request, query.tenant_id)
+    tenant_key = await tenant_of(request, query.tenant_id)
     found = await keys.list_keys(request.tenant.pool, tenant_key, limit=query.limit, cursor=query.cursor)
     return page(found, request.path, query)
 
@@ -163,14 +175,19 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
 
     The old one stays valid for the grace, so that its holders can change over.
     """
-    grace = timedelta(seconds=body.grace_seconds)
+    new = await replace_key(request, key_id, timedelta(seconds=body.grace_seconds))
+    return created(new, "api-keys", new.key_id, subject=key_id, affected_tenant=owner_of(new))
+
+
+async def replace_key(request: AuthenticatedRequest, key_id: str, grace: timedelta) -> NewApiKey:
+    """A key in the place of another one. The key in use has a least grace."""
     if key_id == request.caller.key_id and grace < OWN_GRACE:
         raise HttpProblem(
             Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
         )
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
-    request.after_commit.append(partial(request.services.keys.forget, _owner(new)))
-    return created(new, "api-keys", new.key_id, subject=key_id, affected_tenant=_owner(new))
+    request.after_commit.append(partial(request.services.forget_keys, owner_of(new)))
+    return new
 
 
 @key_routes.operation(
@@ -182,11 +199,17 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
 )
 async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Revoke an API key."""
+    revoked = await end_key(request, key_id)
+    return no_content(subject=key_id, affected_tenant=owner_of(revoked))
+
+
+async def end_key(request: AuthenticatedRequest, key_id: str) -> ApiKey:
+    """The key, which lets nobody in any more. The key in use cannot end itself."""
     if key_id == request.caller.key_id:
         raise HttpProblem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
     revoked = await keys.revoke(request.tenant.pool, request.visible_tenant, key_id)
-    request.after_commit.append(partial(request.services.keys.forget, _owner(revoked)))
-    return no_content(subject=key_id, affected_tenant=_owner(revoked))
+    request.after_commit.append(partial(request.services.forget_keys, owner_of(revoked)))
+    return revoked
 
 
 @audit_routes.operation(

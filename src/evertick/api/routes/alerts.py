@@ -19,7 +19,9 @@ async def list_alerts(request: AuthenticatedRequest, query: AlertsQuery) -> Resp
 
     An alert that closed stays in the list for as long as history is kept, and is the same when it opens again.
     """
-    found = await alerts.list_alerts(request.tenant, status=query.status, limit=query.limit, cursor=query.cursor)
+    found = await alerts.list_alerts(
+        request.tenant, status=query.status, condition=query.condition, limit=query.limit, cursor=query.cursor
+    )
     return page(found, request.path, query)
 
 

@@ -57,7 +57,7 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
         submits = request.admitted.submits - len(overload)  # which gave theirs back
         request.services.quotas.give_back(request.tenant.tenant_id, submits)
         raise
-    drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
+    drafted = await request.cancel_on_disconnect(draft_batch(request.traced_tenant, jobs))
     return _Prepared(batch, readable, drafted, request.admitted.cut, overload)
 
 
@@ -91,7 +91,7 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
     """
     batch, readable, drafted, cut, overload = body
     jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
-    made = dict(zip(readable, await create_many(request.tenant, jobs, drafted, lines), strict=True))
+    made = dict(zip(readable, await create_many(request.traced_tenant, jobs, drafted, lines), strict=True))
     created, slices = 0, Slices()
     verdicts, writer = [], _VerdictWriter(batch)
     for place, line in enumerate(batch.numbers):

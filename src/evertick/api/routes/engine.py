@@ -6,13 +6,13 @@ All but the first two need no key, except the metrics of a server that other mac
 from msgspec.structs import replace
 
 from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok, parse_bearer
-from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
-from evertick.contract.server import Alive, Cluster, Ready, Stats
+from evertick.contract.server import Alive, Attention, Cluster, Ready, Stats
 from evertick.domain.access import KeyRole
 from evertick.metrics.exposition import MEDIA_TYPE
 from evertick.runtime.metrics_server import is_metrics_key
-from evertick.usecases import engine_status
+from evertick.usecases import attention, engine_status
 
 status_routes = Routes("Operations")
 probe_routes = Routes("Probes", prefix="")
@@ -28,14 +28,28 @@ async def get_cluster(request: AuthenticatedRequest) -> Response:
     cluster = (await request.services.engine_status.get()).cluster
     if request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN:
         return ok(cluster)
-    nodes = tuple(replace(node, node=engine_status.opaque_name(node.node)) for node in cluster.nodes)
-    return ok(replace(cluster, nodes=nodes))
+    return ok(replace(cluster, nodes=tuple(map(engine_status.opaque, cluster.nodes))))
 
 
 @status_routes.operation("GET", "/stats", KeyRole.VIEWER, ResponseSpec(Stats, "Rates, lag and depth."))
 async def get_stats(request: AuthenticatedRequest) -> Response:
     """Look at figures of the last minute."""
     return ok(await request.services.stats(request.caller.tenant.tenant_id))
+
+
+@status_routes.operation(
+    "GET",
+    "/attention",
+    KeyRole.VIEWER,
+    ResponseSpec(Attention, "What needs attention, and the next timers."),
+    mode=HandlerMode.LATE_READ,
+)
+async def get_attention(request: AuthenticatedRequest) -> Response:
+    """Look at what needs attention.
+
+    Dead letters, open breakers, jobs that Evertick paused, failing and late jobs, catch-up; and what comes next.
+    """
+    return ok(await attention.attention(request.tenant))
 
 
 @probe_routes.operation("GET", "/livez", None, ResponseSpec(Alive, "The process answers."))
@@ -53,8 +67,8 @@ async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs no
 )
 async def readyz(request: HttpRequest) -> Response:
     """Is it ready?"""
-    faults = await request.services.readiness_faults.get()
-    return ok(Ready(ready=not faults, faults=faults), status=503 if faults else 200)
+    readiness = await request.services.readiness.get()
+    return ok(readiness, status=200 if readiness.ready else 503)
 
 
 @probe_routes.operation(

@@ -32,7 +32,7 @@ _LINKS = {
     "runs": ("list_job_runs", _JOB_ID),
     "delete": ("delete_job", _JOB_ID),
 }
-_BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
+_SEGMENTS_BEFORE_NAME = f"{PREFIX}/jobs/by-name".count("/")
 
 
 async def _cost_of_creation(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
@@ -79,6 +79,7 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
         request.request_id,
         request.idempotency,
         respond,
+        None if request.trace is None else str(request.trace),
     )
     result = await request.services.creations.ask(request.tenant, wanted)
     if isinstance(result, Job):
@@ -90,10 +91,10 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     return response
 
 
-@routes.operation("GET", "/jobs", KeyRole.VIEWER, ResponseSpec(list[Job], "The jobs, oldest first."))
+@routes.operation("GET", "/jobs", KeyRole.VIEWER, ResponseSpec(list[Job], "The jobs, in the order of `sort`."))
 async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response:
     """List jobs."""
-    labels = _labels(query.label)
+    labels = reading.labels_of(query.label)
     if labels is None:
         return page(Page((), None), request.path, query)
     found = await reading.list_jobs(
@@ -102,17 +103,14 @@ async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response
         labels=labels,
         name_prefix=query.name_prefix,
         queue=query.queue,
+        handler=query.handler,
+        target_host=query.target_host,
+        sort=query.sort,
+        finished=query.finished,
         limit=query.limit,
         cursor=query.cursor,
     )
     return page(found, request.path, query)
-
-
-def _labels(texts: list[str]) -> dict[str, str] | None:
-    """None: no job has them all, for a key has one value."""
-    pairs = {(key, value) for key, _, value in (text.partition(":") for text in texts)}
-    labels = dict(pairs)
-    return labels if len(labels) == len(pairs) else None
 
 
 @routes.operation("GET", "/jobs/{job_id}", KeyRole.VIEWER, _job("The job."))
@@ -136,7 +134,7 @@ async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> 
 
     Fields that are left out stay; null resets one to its default. Runs that stand already keep their version.
     """
-    return _response(await edit.edit(request.tenant, job_id, body, expected_version=request.expected_versions))
+    return _response(await edit.edit(request.traced_tenant, job_id, body, expected_version=request.expected_versions))
 
 
 @routes.operation(
@@ -157,9 +155,15 @@ async def delete_job(request: AuthenticatedRequest, job_id: str) -> Response:
 
 
 def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) -> str:
-    """The name in the path, as it was sent: decoded, a slash in a name looks like one between parts."""
+    """The name in the path, as it was sent: decoded, a slash in a name looks like one between parts.
+
+    Empty segments do not count, as everywhere: a slash at an end of a name is written %2F.
+    """
+    rest = request.raw_path
+    for _ in range(_SEGMENTS_BEFORE_NAME):
+        rest = rest.lstrip(b"/").partition(b"/")[2]
     try:
-        return unquote(request.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
+        return unquote(rest.strip(b"/").decode("ascii"), errors="strict")
     except UnicodeDecodeError:
         raise HttpProblem(otherwise, "the name in the path is not UTF-8") from None
 
@@ -177,7 +181,7 @@ async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Admission
 @routes.operation(
     "PUT",
     "/jobs/by-name/{name}",
-    KeyRole.EDITOR,
+    KeyRole.APP,
     _job("The job of this name, replaced or unchanged."),
     _job("The new job.", "Location", status=201),
     problems=(Kind.VERSION_CONFLICT,),
@@ -192,7 +196,7 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
     """
     try:
         put = await edit.put(
-            request.tenant,
+            request.traced_tenant,
             _name_of(request),
             body,
             expected_version=request.expected_versions,
@@ -219,11 +223,21 @@ async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeReq
 
 
 @routes.operation(
-    "POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, headers=(TRACEPARENT,), cost=costs.OF_RUN
+    "POST",
+    "/jobs/{job_id}/trigger",
+    KeyRole.OPERATOR,
+    RUN_ACCEPTED,
+    headers=(TRACEPARENT,),
+    problems=(Kind.WRONG_STATE,),
+    cost=costs.OF_RUN,
 )
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.
 
-    The run has a fire time of its own and never consumes a scheduled tick.
+    The run has a fire time of its own and never consumes a scheduled tick. It obeys `concurrent_policy` unless it is
+    forced: while another run is open, SKIP and a full ALLOW refuse it (409, with the `run_id` of the open one), QUEUE
+    lets it wait (`waiting` says behind which run), REPLACE cancels the other. Triggers of a job with the schedule
+    `manual`, with `max_running` or with a key are never refused.
     """
-    return await accepted(request, await requests.trigger(request.tenant, job_id, body.payload, request.trace))
+    run_id = await requests.trigger(request.tenant, job_id, body.payload, request.trace, force=body.force)
+    return await accepted(request, run_id)

@@ -39,21 +39,21 @@ _LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "repla
 RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS, status=202)
 
 
-def _with_worker_name(tenant: TenantContext, entry: _R) -> _R:
+def with_worker_name(tenant: TenantContext, entry: _R) -> _R:
     """The run with its worker's name as the tenant knows it."""
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
-async def _run_detail(request: AuthenticatedRequest, run_id: str, *, archive: bool = False) -> RunDetail:
+async def run_detail(request: AuthenticatedRequest, run_id: str, *, archive: bool = False) -> RunDetail:
     tenant = request.tenant
     detail = await reading.get_run(tenant, run_id, archive=archive)
     attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
-    return replace(_with_worker_name(tenant, detail), attempts=tuple(attempts))
+    return replace(with_worker_name(tenant, detail), attempts=tuple(attempts))
 
 
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
-    run = (await _run_detail(request, run_id)).run
+    run = (await run_detail(request, run_id)).run
     return created(run, "runs", run_id, status=202, subject=run_id)
 
 
@@ -80,7 +80,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
         to_at=query.to_at,
         archive=query.archive,
     )
-    return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
+    return page(found, request.path, query, lambda entry: with_worker_name(request.tenant, entry))
 
 
 @routes.operation(
@@ -102,7 +102,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
         to_at=query.to_at,
         archive=query.archive,
     )
-    return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
+    return page(found, request.path, query, lambda entry: with_worker_name(request.tenant, entry))
 
 
 @routes.operation(
@@ -114,7 +114,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
 )
 async def get_run(request: AuthenticatedRequest, run_id: str, query: RunQuery) -> Response:
     """Get a run."""
-    return ok(await _run_detail(request, run_id, archive=query.archive))
+    return ok(await run_detail(request, run_id, archive=query.archive))
 
 
 @routes.operation(
@@ -130,7 +130,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     An attempt that a worker has ends as cancelled, whatever the worker comes to.
     """
     await requests.cancel(request.tenant, run_id)
-    return ok(await _run_detail(request, run_id), subject=run_id)
+    return ok(await run_detail(request, run_id), subject=run_id)
 
 
 @routes.operation(
@@ -162,7 +162,15 @@ async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) 
 
     Runs whose attempts are used up, until they are replayed or dismissed.
     """
-    found = await dead_letters.list_letters(request.tenant, job_id=query.job_id, limit=query.limit, cursor=query.cursor)
+    found = await dead_letters.list_letters(
+        request.tenant,
+        job_id=query.job_id,
+        queue=query.queue,
+        error=query.error,
+        label=query.label,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
     return page(found, request.path, query)
 
 

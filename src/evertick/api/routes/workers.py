@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+from msgspec.structs import replace
 
 from evertick.api.idempotency import in_flight, try_once
 from evertick.api.long_polls import TooManyPolls
@@ -21,11 +22,14 @@ from evertick.contract.workers import (
     QueueSettings,
     QueuesQuery,
     Recorded,
+    Worker,
+    WorkersQuery,
 )
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.executor.attempt_times import observe_pulled
 from evertick.executor.handlers.run import Run
+from evertick.usecases import workers
 from evertick.usecases.context import TenantContext
 from evertick.usecases.runs import pull_workers
 from evertick.usecases.runs.pull_workers import LeasedAttempts
@@ -77,6 +81,7 @@ async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -
     pull_workers.check_queue(queue)
     handlers = None if body.handlers is None else frozenset(body.handlers)
     repeat_key = None if request.idempotency is None else request.idempotency.key
+    request.services.pulling_workers.asked(request.tenant.tenant_id, body.worker_id, queue, body.handlers)
     spec = PollSpec(request.tenant.tenant_id, queue, handlers, request.caller.key_id, repeat_key)
     disconnected = asyncio.ensure_future(request.body.disconnected())
     try:
@@ -180,7 +185,10 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     A consumer of a broker's messages, of a job with `completion: reported`, names the tokens of its messages. With its
     first heartbeat it holds them, until the run's timeout at most; if its heartbeats end, they are lost to it.
     """
-    stopped = await pull_workers.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
+    stopped = await pull_workers.heartbeat(
+        request.tenant, worker_id, body.tokens, request.services.lease_time, body.progress
+    )
+    request.services.pulling_workers.heard(request.tenant.tenant_id, worker_id)
     return ok(Heartbeat(tuple(stopped)))
 
 
@@ -198,16 +206,32 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
     consumer of its messages reports it, with the token of the message; heartbeats are optional for it.
     """
     services = request.services
-    return ok(
-        await pull_workers.record(
-            request.tenant, body.worker_id, body.outcomes, services.notifier.room, services.gates.note
-        )
+    recorded = await pull_workers.record(
+        request.tenant,
+        body.worker_id,
+        body.outcomes,
+        services.notifier.room,
+        services.gates.note,
+        result_max_bytes=services.result_max_bytes,
     )
+    return ok(recorded if body.with_dead else replace(recorded, dead=()))
+
+
+@queue_routes.operation("GET", "/workers", KeyRole.VIEWER, ResponseSpec(list[Worker], "The workers, by name."))
+async def list_workers(request: AuthenticatedRequest, query: WorkersQuery) -> Response:
+    """List workers and dispatchers, and which queues and handlers each serves.
+
+    By their heartbeats: one that stops is removed, one that is lost counts as alive for as long as a lease lasts, and
+    one that pulls over HTTP for a minute.
+    """
+    await request.services.pulling_workers.write()
+    found = await workers.list_workers(request.tenant, limit=query.limit, cursor=query.cursor)
+    return page(found, request.path, query)
 
 
 @queue_routes.operation("GET", "/queues", KeyRole.VIEWER, ResponseSpec(list[Queue], "The queues, by name."))
 async def list_queues(request: AuthenticatedRequest, query: QueuesQuery) -> Response:
-    """List queues."""
+    """List queues, with their handlers and how many workers serve each."""
     return page(await queues.list_queues(request.tenant, limit=query.limit, cursor=query.cursor), request.path, query)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol, TypeAlias
 
-from evertick.config import Network
+from evertick.config.values import Network
 
 MAX_TURNED_AWAY = 128
 """Connections over the limit that are kept for a moment, so that their clients can read why."""

@@ -233,6 +233,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _begin(self, cycle: Any, app: Any) -> None:
         if not cycle.disconnected:  # its client may have disconnected while it waited
+            cycle.scope["origin"], cycle.scope["is_proxy"] = self._origin_of(cycle), self._is_proxy
             super()._start_asgi_task(cycle, app)
 
     def _client_of(self, cycle: Any) -> Hashable:
@@ -341,8 +342,10 @@ class HttpConnection(HttpToolsProtocol):
         body = problem.body(path.decode("ascii", "replace"), request_id)
         headers = [
             *self.server_state.default_headers,
-            *SECURITY_HEADERS,
-            *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
+            *(
+                (name.lower().encode(), value.encode())
+                for name, value in {**SECURITY_HEADERS, **problem.headers}.items()
+            ),
             (b"x-request-id", request_id.encode()),
             (b"content-type", MEDIA_TYPE.encode()),
             (b"content-length", str(len(body)).encode()),

@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 import uvicorn
 
@@ -14,12 +15,14 @@ from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.event_readers import EventReaders
 from evertick.api.long_polls import LongPolls
 from evertick.api.messages import parse_bearer
+from evertick.api.operations import NO_SITE, Site
+from evertick.api.pulling_workers import PullingWorkers
 from evertick.api.replica import Replica
 from evertick.api.server import connections, tls
 from evertick.api.server.connection_limits import ConnectionLimits, LimitedConnection, RequestQueue
 from evertick.api.server.tls import Certificate, MakeProtocol, TlsListener
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
-from evertick.config import DEFAULTS, Settings, is_loopback
+from evertick.config.settings import DEFAULTS, Settings, is_loopback
 from evertick.metrics.catalog import EVENT_STREAMS, HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
 from evertick.runtime import timeouts
 from evertick.runtime.archive import open_archive
@@ -32,6 +35,7 @@ from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
 from evertick.store.location import DatabaseAddress, replica_of
+from evertick.store.tenants import sessions
 from evertick.usecases.tenants.connections import ConnectionAccess
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
@@ -47,13 +51,13 @@ BACKLOG = 1024
 
 
 class ApiServer:
-    """Serves the API on one address.
+    """Serves the API on one address, and a site beside it.
 
     `max_connections` of the settings counts clients; half of the descriptors that the process may open are left for all
     else. `connections` are those to the database, for requests without connections of their own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the first two for all, the others for a few, by name
         self,
         url: DatabaseAddress,
         settings: Settings = DEFAULTS,
@@ -61,8 +65,10 @@ class ApiServer:
         connections: int = CONNECTIONS,
         bodies: BodyLimits | None = None,
         requests: RequestQueue | None = None,
+        site: Site = NO_SITE,
     ) -> None:
         self._url = url
+        self._site = site
         self._settings = settings
         self._port = settings.port
         self._connections = connections
@@ -90,7 +96,7 @@ class ApiServer:
         services = await self._services()
         limits = self._limits()
         config = uvicorn.Config(
-            AsgiApp(services),
+            AsgiApp(services, self._site, self._settings.path_prefix or ""),
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
                 limits=limits,
@@ -151,6 +157,9 @@ class ApiServer:
         )
         polls.start()
         self._stack.push_async_callback(polls.stop)
+        pulling = PullingWorkers(reserved)
+        pulling.start()
+        self._stack.push_async_callback(pulling.stop)
         readers = EventReaders(reserved)
         readers.start()
         self._stack.push_async_callback(readers.stop)
@@ -163,8 +172,12 @@ class ApiServer:
             notifier=notifier,
             gates=gates,
             polls=polls,
+            pulling_workers=pulling,
             event_readers=readers,
             keys=KeyRing(reserved),
+            sessions=KeyRing(reserved, sessions.of_digests),
+            login_rates=RateSlices(buckets),
+            session_time=timedelta(hours=settings.session_hours),
             quotas=Quotas(pool, buckets, settings.max_ready),
             queue_rates=QueueRates(RateSlices(buckets)),
             lease_time=settings.lease_time,
@@ -173,6 +186,7 @@ class ApiServer:
             connections=ConnectionAccess(settings),
             is_metrics_open=_is_metrics_open(settings),
             metrics_key=settings.metrics_key,
+            result_max_bytes=settings.result_max_bytes,
             archive=await self._stack.enter_async_context(open_archive(settings)),
             replica=await self._replica(reserved),
         )

@@ -31,12 +31,13 @@ _TRIES = 5
 
 
 class Draft(NamedTuple):
-    """A job that is not written yet."""
+    """A job that is not written yet. `trace_parent`: the trace context of the request for it."""
 
     job_id: int
     spec: JobSpec
     made: Definition
     gaps: tuple[TickGap, ...]
+    trace_parent: str | None
 
 
 class Drafter:
@@ -59,7 +60,7 @@ class Drafter:
         """
         check_connection(spec.target, self._connections)
         job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number))
-        return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
+        return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id), self._tenant.trace_parent)
 
     def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[TickGap, ...]]:
         """When the job fires, and the ticks before its first that the clocks jump over."""
@@ -89,7 +90,7 @@ async def create(tenant: TenantContext, job: object) -> Job:
 
 
 async def _create(tenant: TenantContext, spec: JobSpec) -> Job:
-    now_at, new = await _draft(tenant, spec)
+    now_at, new = await draft_one(tenant, spec)
     try:
         created = await write(tenant.pool, tenant, [new], now_at)
     except NumbersTaken:
@@ -101,7 +102,8 @@ async def _create(tenant: TenantContext, spec: JobSpec) -> Job:
     return view(new, now_at)
 
 
-async def _draft(tenant: TenantContext, spec: JobSpec) -> tuple[datetime, Draft]:
+async def draft_one(tenant: TenantContext, spec: JobSpec) -> tuple[datetime, Draft]:
+    """The database's time, and the draft of a job at this time."""
     drawn = await jobs.numbers(tenant.pool, tenant.tenant_id, 1)
     now_at, (number,), drafter = drawn.now_at, drawn.numbers, Drafter(tenant, drawn)
     if not is_costly(spec.schedule):
@@ -131,29 +133,29 @@ def view(new: Draft, now_at: datetime) -> Job:
 
 async def write(connection: Connection, tenant: TenantContext, drafts: Sequence[Draft], now_at: datetime) -> set[int]:
     """Write drafts, and return the ids of those whose name was free."""
-    rows = _rows(tenant, drafts)
-    gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
+    rows = rows_of(tenant, drafts)
+    gaps = [(draft.job_id, gap) for draft in drafts for gap in draft.gaps]
     return await tenant.references.write(
         connection,
-        _references(tenant, drafts, rows),
+        references_of(tenant, drafts, rows),
         lambda: jobs.create(connection, tenant.tenant_id, now_at, rows, gaps),
     )
 
 
 async def add_references(connection: Connection, tenant: TenantContext, drafts: Sequence[Draft]) -> None:
     """Add all that drafts refer to, before they are written part by part."""
-    await tenant.references.add_all(connection, _references(tenant, drafts, _rows(tenant, drafts)))
+    await tenant.references.add_all(connection, references_of(tenant, drafts, rows_of(tenant, drafts)))
 
 
-def _rows(tenant: TenantContext, drafts: Sequence[Draft]) -> list[NewJob]:
+def rows_of(tenant: TenantContext, drafts: Sequence[Draft]) -> list[NewJob]:
     return [
-        job_row(tenant.tenant_id, job_id, spec, (made.digest, made.first_fire_at, made.first_due_at))
-        for job_id, spec, made, _ in drafts
+        job_row(tenant.tenant_id, job_id, spec, (made.digest, made.first_fire_at, made.first_due_at), trace_parent)
+        for job_id, spec, made, _, trace_parent in drafts
     ]
 
 
-def _references(tenant: TenantContext, drafts: Sequence[Draft], rows: Sequence[NewJob]) -> References:
-    return References(tenant.tenant_id, {made.digest: made.canonical for _, _, made, _ in drafts}, lane_keys(rows))
+def references_of(tenant: TenantContext, drafts: Sequence[Draft], rows: Sequence[NewJob]) -> References:
+    return References(tenant.tenant_id, {draft.made.digest: draft.made.canonical for draft in drafts}, lane_keys(rows))
 
 
 async def numbered(work: Callable[[], Awaitable[_T]]) -> _T:

@@ -34,7 +34,10 @@ from evertick.usecases.jobs.create import Draft, Drafter, numbered, view, write
 
 
 class NewJobRequest(NamedTuple):
-    """A request to create a job. `answer` makes the answer that is stored for a repetition of the request."""
+    """A request to create a job. `answer` makes the answer that is stored for a repetition of the request.
+
+    `trace_parent` is the request's own: those of one tenant are created together.
+    """
 
     spec: JobSpec
     actor: str
@@ -42,6 +45,7 @@ class NewJobRequest(NamedTuple):
     request_id: str
     keyed: KeyedRequest | None
     answer: Callable[[Job], Answer]
+    trace_parent: str | None = None
 
 
 Result: TypeAlias = Job | ClaimResult
@@ -83,6 +87,8 @@ async def _draft(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> li
         if slices.is_over:
             await slices.pause()
         draft = drafts[index] if index in drafts else _drafted(drafter, each.spec, number)
+        if each.trace_parent is not None and isinstance(draft, Draft):
+            draft = draft._replace(trace_parent=each.trace_parent)
         drafted.append(_Drafted(each, draft, now_at))
     return drafted
 

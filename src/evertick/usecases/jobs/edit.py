@@ -149,7 +149,8 @@ async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spe
     if isinstance(spec.target, BrokerTarget):
         check_connection(spec.target, await broker_connections.types(connection, tenant.tenant_id))
     change = await _change(tenant, job, spec)
-    row = job_row(tenant.tenant_id, job.job_id, spec, (change.digest, change.fire_at, change.due_at))
+    when = change.digest, change.fire_at, change.due_at
+    row = job_row(tenant.tenant_id, job.job_id, spec, when, tenant.trace_parent)
     version = job.spec_version + 1
     referred = await tenant.references.write(
         connection,

@@ -11,6 +11,7 @@ from evertick.domain.misfire import TickGap, apply_missed_window, swallowed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
+from evertick.runtime import background
 from evertick.store.database import Session
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import LockedJob
@@ -54,6 +55,35 @@ async def resume(tenant: TenantContext, job_id: str, missed: Missed = Missed.SKI
         return await read_job(connection, tenant, key)
 
     return await tenant.change_job(key, work)
+
+
+class ResumeChoice(NamedTuple):
+    """What a resume would do now: how many runs it would start, and how many ticks become gaps."""
+
+    missed: Missed
+    runs: int
+    skipped: int
+
+
+async def resume_choices(tenant: TenantContext, job_id: str) -> tuple[ResumeChoice, ...]:
+    """What each choice for the missed ticks of a paused job would do now; nothing if its rule cannot be used."""
+    key = job_key(job_id)
+
+    async def work(connection: Session) -> LockedJob:
+        return await locked(connection, tenant, key)
+
+    job = await tenant.in_transaction(work)
+    try:
+        return await background.run(tenant.tenant_id, partial(_choices, job))
+    except (ValueError, KeyError, TypeError):  # as in `rescheduling`: its zone is gone, or it has become too costly
+        return ()
+
+
+def _choices(job: LockedJob) -> tuple[ResumeChoice, ...]:
+    if job.fire_at is None:
+        return tuple(ResumeChoice(missed, 0, 0) for missed in Missed)
+    plans = [(missed, plan_resume(job, job.fire_at, missed)) for missed in Missed]
+    return tuple(ResumeChoice(missed, len(plan.run_ats), sum(gap.count for gap in plan.gaps)) for missed, plan in plans)
 
 
 async def delete(tenant: TenantContext, job_id: str, *, expected_version: int | Collection[int] | None = None) -> None:

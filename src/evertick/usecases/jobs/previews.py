@@ -1,11 +1,12 @@
 """Previews of schedules: of fields that are not a job yet, and of a job that exists."""
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import DEFAULT_ROWS, PreviewRequest
-from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.describe.english import local
@@ -46,6 +47,29 @@ async def preview(tenant: TenantContext, wanted: PreviewRequest, after: datetime
         return await background.run_steps(tenant.tenant_id, steps())
     except OverflowError:  # an instant in the text that its zone moves beyond the years 1 to 9999
         raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
+
+
+class JobPreview(NamedTuple):
+    """A job's schedule in English, empty if this release cannot read it, and its next fire times."""
+
+    description: str
+    rows: tuple[PreviewRow, ...]
+
+
+async def of_job(tenant: TenantContext, job: Job, count: int) -> JobPreview:
+    """What a job will do."""
+    return await background.run_steps(tenant.tenant_id, _of_job(job, count))
+
+
+def _of_job(job: Job, count: int) -> Steps[JobPreview]:
+    try:
+        description = _schedule_of(job).describe()
+    except (InvalidInput, OverflowError):
+        return JobPreview("", ())
+    yield
+    if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
+        return JobPreview(description, ())
+    return JobPreview(description, (yield from _upcoming(job, job.next_run_at, count)))
 
 
 async def upcoming(tenant: TenantContext, job: Job, count: int) -> tuple[PreviewRow, ...]:

@@ -25,6 +25,8 @@ from evertick.domain.states import OpenAttempt, Outcome, RunStatus, run_status
 from evertick.store.jobs.jobs import JobRow, NewJob
 from evertick.usecases.references import priority_number
 
+MAX_HANDLER_PART = 200
+"""Of a generated name, which has room for an id."""
 _SOON = re.compile(r"\s*(now|manual|in\s)", re.IGNORECASE)
 _json = msgspec.json.Encoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -50,8 +52,13 @@ def with_jitter(fields: object, default_jitter_seconds: float) -> object:
 
 
 def with_name(spec: JobSpec, job_id: int) -> JobSpec:
-    """The specification with a name: its job's public id where its author gave none."""
-    return spec if spec.name is not None else replace(spec, name=format_id(Prefix.JOB, job_id))
+    """The specification with a name. Where its author gave none, it is the job's id, after its handler if any."""
+    if spec.name is not None:
+        return spec
+    name = format_id(Prefix.JOB, job_id)
+    if isinstance(spec.target, WorkerTarget):
+        name = f"{spec.target.handler[:MAX_HANDLER_PART]}-{name.removeprefix(f'{Prefix.JOB}_')}"
+    return replace(spec, name=name)
 
 
 def write_payload(payload: Json) -> str | None:
@@ -71,7 +78,7 @@ def write_spec(spec: JobSpec) -> str:
     return _json.encode(replace(spec, payload=msgspec.UNSET)).decode()
 
 
-def job_row(tenant_id: int, job_id: int, spec: JobSpec, when: When) -> NewJob:
+def job_row(tenant_id: int, job_id: int, spec: JobSpec, when: When, trace_parent: str | None) -> NewJob:
     digest, fire_at, due_at = when
     target = spec.target
     assert spec.name is not None
@@ -81,6 +88,7 @@ def job_row(tenant_id: int, job_id: int, spec: JobSpec, when: When) -> NewJob:
         write_payload(spec.payload),
         write_spec(spec),
         _gate(tenant_id, job_id, spec),
+        trace_parent,
         target.queue_name,
         _json.encode(spec.labels).decode() if spec.labels else "{}",
         digest,

@@ -133,6 +133,7 @@ def run_row(line: AttemptLine) -> RunRow:
         reason=line.reason,
         spec_version=line.spec_version,
         has_timer=False,
+        is_queued=False,
         waits_at_gate=None,
         is_withdrawn=line.is_withdrawn,
         lane_id=line.lane_id if is_attempt else None,
@@ -145,6 +146,9 @@ def run_row(line: AttemptLine) -> RunRow:
         worker=line.worker,
         code=line.code,
         error=line.error,
+        name=line.job_name,
+        handler=line.handler,
+        queue=line.queue if is_attempt else None,
     )
 
 

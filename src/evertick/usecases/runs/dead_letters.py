@@ -4,7 +4,7 @@ rest becomes a replay that janitors work off (`replays`).
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from evertick.contract.runs import DeadLetter, LetterFilter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
@@ -32,6 +32,11 @@ BATCH_SIZE = 1000
 MAX_SHOWN = 1000
 MAX_REPLAYS = 100_000
 """Runs in one transaction."""
+MAX_LISTED = 1000
+"""Letters that a page of a list with filters looks at."""
+MAX_GROUPED = 5_000
+"""The newest letters, which are grouped by job and error."""
+MAX_GROUPS = 50
 MAX_LOOKED_AT = 100_000
 """Letters that one request compares with its filter."""
 
@@ -67,18 +72,53 @@ class Replayed(NamedTuple):
         )
 
 
+class LetterGroup(NamedTuple):
+    """Dead letters of one job with one error: the last line of it, which says most."""
+
+    job_id: str
+    name: str
+    error: str
+    letters: int
+    first_died_at: datetime
+    last_died_at: datetime
+
+
+async def group_letters(tenant: TenantContext) -> list[LetterGroup]:
+    """The largest groups among the tenant's newest dead letters."""
+    rows = await runs.letter_groups(tenant.pool, tenant.tenant_id, MAX_GROUPED, MAX_GROUPS)
+    return [LetterGroup(format_id(Prefix.JOB, row.job_id), *row[1:]) for row in rows]
+
+
+class LetterFilters(TypedDict, total=False):
+    """Which dead letters a list shows; without a filter, all."""
+
+    job_id: str | None
+    queue: str | None
+    error: str | None
+    label: str | None
+
+
 async def list_letters(
-    tenant: TenantContext, *, job_id: str | None = None, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
+    tenant: TenantContext,
+    *,
+    limit: int = DEFAULT_PER_PAGE,
+    cursor: str | None = None,
+    **filters: Unpack[LetterFilters],
 ) -> Page[DeadLetter]:
-    """The tenant's dead letters, or a job's, those that died last first."""
+    """The tenant's dead letters, those that died last first.
+
+    A page looks at a limited number of letters, so it may have few or none though more follow.
+    """
     most = checked_limit(limit)
     before = LetterPosition(LATEST, MAX_ID, LATEST) if cursor is None else checked_cursor(cursor, _read_position)
+    job_id = filters.get("job_id")
     key = None if job_id is None else job_key(job_id)
-    rows = await runs.dead_letters_page(
-        tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key), most + 1
-    )
-    found = page_of(rows, most, _write_position)
-    return Page(tuple(map(_letter_of, found.items)), found.next)
+    wanted = LetterRange(EARLIEST, *before, key, filters.get("queue"), filters.get("error"), filters.get("label"))
+    look = max(MAX_LISTED, most + 1) if wanted.queue or wanted.error or wanted.label else most + 1
+    rows = await runs.dead_letters_page(tenant.pool, tenant.tenant_id, wanted, look)
+    found = page_of([row for row in rows if row.is_wanted], most, _write_position)
+    following = found.next or (_write_position(rows[-1]) if len(rows) == look else None)
+    return Page(tuple(map(_letter_of, found.items)), following)
 
 
 async def _admit_all(wanted: int) -> int:

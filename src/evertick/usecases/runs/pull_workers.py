@@ -5,7 +5,7 @@ between two calls, so any process may serve the next one.
 import asyncio
 import random
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -13,15 +13,23 @@ from typing import NamedTuple
 from evertick.contract import patterns
 from evertick.contract.target import DISPATCHED_QUEUES
 from evertick.contract.workers import OutcomeReport, Recorded
-from evertick.domain.attempt import Token
+from evertick.domain.attempt import MAX_OUTPUT_BYTES, Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.fairness import first_priority
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.domain.rate_bucket import Rate
-from evertick.domain.retry import Ended, Retry
+from evertick.domain.retry import Ended, GiveUp, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
-from evertick.executor.handlers.run import ERROR_BYTES, clean, excerpt_of
+from evertick.executor.handlers.run import (
+    ERROR_BYTES,
+    EXCERPT_BYTES,
+    Unkept,
+    clean,
+    excerpt_of,
+    shown_progress,
+    to_output,
+)
 from evertick.runtime import run_views
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.retry_decision import is_last_try, next_step
@@ -221,9 +229,13 @@ async def _put_back(tenant: TenantContext, worker: str, attempts: Sequence[Lease
 
 
 async def heartbeat(
-    tenant: TenantContext, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta
+    tenant: TenantContext,
+    worker_id: str,
+    tokens: Sequence[str] | None,
+    lease_time: timedelta,
+    progress: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Extend a worker's leases; returns the tokens of attempts that it should stop.
+    """Extend a worker's leases, and note how far its attempts are; returns the tokens of attempts that it should stop.
 
     Those were cancelled, or are among the given ones and not the worker's any more. What a consumer got from a broker
     is its own from its first heartbeat on, until the run's timeout. With tokens, only their leases are extended: a
@@ -236,6 +248,9 @@ async def heartbeat(
         await pulls.extend_all(tenant.pool, worker, lease_time)
     elif lease_ids := await pulls.leases(tenant.pool, worker, holds):
         await lanes.extend(tenant.pool, worker, lease_time, lease_ids)
+    if progress:
+        texts = {_token(token, f"/progress/{token}"): shown_progress(text) for token, text in progress.items()}
+        await lanes.note_progress(tenant.pool, worker, texts)
     stopped = set(await pulls.cancelled(tenant.pool, worker))
     if holds:
         lost = set(await pulls.lost(tenant.pool, worker, holds))
@@ -245,17 +260,20 @@ async def heartbeat(
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(
+async def record(  # noqa: PLR0913 - of whom, and what it has an effect on
     tenant: TenantContext,
     worker_id: str,
     reports: Sequence[OutcomeReport],
     made_room: Callable[[Collection[int]], None],
     left: Callable[[Collection[int]], None],
+    *,
+    result_max_bytes: int = MAX_OUTPUT_BYTES,
 ) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it, or, if it was
     published to a broker and its outcome is to be reported, from any consumer while none holds it.
 
-    `made_room` gets the queues with a cap of which more may run now, `left` the gates that runs have left.
+    `made_room` gets the queues with a cap of which more may run now, `left` the gates that runs have left. Results are
+    kept up to `result_max_bytes`.
     """
     worker = _name(tenant, worker_id)
     first: dict[Token, OutcomeReport] = {}
@@ -267,7 +285,8 @@ async def record(
     if others := [token for token in first if token not in held]:
         held |= await consumers.reportable(tenant.pool, tenant.tenant_id, worker, others)
     now_at = await lanes.clock(tenant.pool) if held else NEVER
-    endings = [_ending(held[token], report, now_at) for token, report in first.items() if token in held]
+    ended = [(held[token], report) for token, report in first.items() if token in held]
+    endings = [_ending(mine, report, now_at, _came_to(report, result_max_bytes)) for mine, report in ended]
     stale = await _record(tenant, worker_id, endings, left)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
@@ -278,7 +297,9 @@ async def record(
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:
         tenant.notify(again)
     lost = [report.token for token, report in first.items() if token not in held or token in stale]
-    return Recorded(len(first) - len(lost), tuple(lost + repeated))
+    given_up = {(each.lane_id, each.seq) for each in endings if isinstance(each.then, GiveUp)}
+    dead = tuple(format_token(*token) for token in given_up - stale)
+    return Recorded(len(first) - len(lost), tuple(lost + repeated), dead)
 
 
 async def _record(
@@ -317,11 +338,14 @@ def _token(text: str, at: str) -> Token:
         raise InvalidFields([Fault(at, refused.reason)]) from None
 
 
-def _ending(held: HeldAttempt, report: OutcomeReport, now_at: datetime) -> Ending:
+def _ending(
+    held: HeldAttempt, report: OutcomeReport, now_at: datetime, came_to: tuple[str | None, str | None]
+) -> Ending:
     seconds = report.retry_after_seconds
     retry_after = None if seconds is None else timedelta(seconds=seconds)
     ended = Ended(Outcome(report.result), held.attempt, report.retryable is not False, retry_after)
     started_at, finished_at = _times(report, from_us(held.seq), now_at)
+    excerpt, output = came_to
     return Ending(
         held.lane_id,
         held.seq,
@@ -333,8 +357,10 @@ def _ending(held: HeldAttempt, report: OutcomeReport, now_at: datetime) -> Endin
         started_at,
         finished_at,
         error=None if report.error is None else _cut(report.error),
-        excerpt=None if report.output is None else excerpt_of(report.output),
+        excerpt=excerpt,
+        output=output,
         then=next_step(held.retry, held.job_id, held.fire_at, ended),
+        leased_at=held.leased_at,
     )
 
 
@@ -351,5 +377,17 @@ def _times(report: OutcomeReport, fired_at: datetime, now_at: datetime) -> tuple
     return None if began is None else max(min(fired_at, ended), ended - took), ended
 
 
-def _cut(error: str) -> str:
-    return clean(error).encode()[:ERROR_BYTES].decode(errors="ignore")
+def _came_to(report: OutcomeReport, max_bytes: int) -> tuple[str | None, str | None]:
+    """What is kept of an output: its beginning, or all of it, or nothing. What a failed attempt tells is no result."""
+    if not max_bytes and report.result == Outcome.SUCCESS:
+        return None, None
+    if report.output is None:
+        return None if report.excerpt is None else _cut(report.excerpt, EXCERPT_BYTES), None
+    try:
+        return None, to_output(report.output, max_bytes)
+    except Unkept:
+        return excerpt_of(report.output), None
+
+
+def _cut(text: str, most: int = ERROR_BYTES) -> str:
+    return clean(text).encode()[:most].decode(errors="ignore")

@@ -5,6 +5,9 @@ has read `MAX_READ` entries; then it is short, and its cursor continues from the
 slice has the entries of both in one order. The live ones are read first: a day that is dropped meanwhile is in both.
 """
 
+import json
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,6 +29,7 @@ from evertick.store.statements import Connection
 from evertick.usecases.context import Page, TenantContext, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.runs.archived import ArchivedRuns, gap_row, run_row, with_archived
+from evertick.usecases.runs.views import runs_of
 
 DEFAULT_PER_PAGE = 20
 SLICE = 500
@@ -124,7 +128,8 @@ class _JobHistory:
         found: list[tuple[_Position, RunOrGap]] = []
         if not isinstance(self.status, GapStatus):
             rows = await runs.of_job(self.tenant.pool, self.job_id, self._runs_before(after, self.from_at), most)
-            found += [(_Position(to_us(row.fire_at), 0), run_of(row)) for row in rows]
+            views = await runs_of(self.tenant, rows)
+            found += [(_Position(to_us(run.scheduled_at), 0), run) for run in views]
         if not isinstance(self.status, RunStatus):
             fire_times = self._gaps_before(after, self.from_at)
             gaps = await runs.gaps(self.tenant.pool, self.job_id, fire_times, most + len(_RANKS))
@@ -165,8 +170,12 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
     from_at: datetime | None = None,
     to_at: datetime | None = None,
     archive: bool = False,
+    within_seconds: float | None = None,
 ) -> Page[Run]:
-    """Runs of all jobs of the tenant that were attempted, the latest attempted first; `archive`: as of `job_runs`."""
+    """Runs of all jobs of the tenant that were attempted, the latest attempted first; `archive`: as of `job_runs`.
+
+    After `within_seconds`, a page looks no further: it may have few or none, though more follow.
+    """
     start = None if cursor is None else checked_cursor(cursor, _read_attempt_position)
     archived = ArchivedRuns(tenant) if archive else None
     fire_times = _fire_times(await _visible(tenant, from_at, archive=archive), to_at or LATEST)
@@ -175,9 +184,10 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
         walk = Walk(MAX_ID, 0, None) if after is None else Walk(after.seq, after.lane_id, after.walk_seq)
         found = await runs.of_tenant(tenant.pool, tenant.tenant_id, fire_times, walk, most)
         began = found[0].place_seq if walk.walk_seq is None and found else walk.walk_seq or 0
+        views = await runs_of(tenant, [each.run for each in found])
         items = [
-            (_AttemptPosition(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run_of(each.run))
-            for each in found
+            (_AttemptPosition(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run)
+            for each, run in zip(found, views, strict=True)
         ]
         if archived is None:
             return _Slice(items, len(items) < most)
@@ -193,7 +203,9 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
             return _Slice([*complete, (_AttemptPosition(0, cut_at + 1, began), None)], is_end=False, is_cut=True)
         return _Slice(merged[:most], len(merged) < most)
 
-    return await _filled(slice_of, start, _write_attempt_position, status, checked_limit(limit))
+    return await _filled(
+        slice_of, start, _write_attempt_position, status, checked_limit(limit), within_seconds=within_seconds
+    )
 
 
 async def get_run(tenant: TenantContext, run_id: str, *, archive: bool = False) -> RunDetail:
@@ -210,7 +222,9 @@ async def get_run(tenant: TenantContext, run_id: str, *, archive: bool = False) 
     if not rows:
         raise RunNotFound(run_id)
     attempts = tuple(attempt_of(row) for row in rows if row.run.seq is not None)
-    return RunDetail(**asdict(run_of(rows[-1].run)), attempts=attempts)
+    (run,) = await runs_of(tenant, [rows[-1].run])
+    output = rows[-1].output
+    return RunDetail(**asdict(run), attempts=attempts, output=None if output is None else json.loads(output))
 
 
 def run_key(run_id: str) -> RunKey:
@@ -225,16 +239,19 @@ async def run_rows(connection: Connection, key: RunKey) -> list[runs.AttemptRow]
     return await runs.attempts(connection, key.job_id, from_us(key.fire_at_us), _from_seq(key.fire_at_us))
 
 
-async def _filled(
+async def _filled(  # noqa: PLR0913 - of two kinds of lists
     slice_of: Callable[[_P | None, int], Awaitable[_Slice[_P, _E]]],
     after: _P | None,
     write: Callable[[_P], str],
     status: RunStatus | GapStatus | None,
     limit: int,
+    *,
+    within_seconds: float | None = None,
 ) -> Page[_E]:
-    """A page out of as many slices as it takes."""
+    """A page out of as many slices as it takes, and as there is time for."""
     most = limit + 1 if status is None else SLICE
     found: list[_E] = []
+    ends = math.inf if within_seconds is None else time.monotonic() + within_seconds
     for _ in range(0, MAX_READ, most):
         part = await slice_of(after, most)
         for number, (at, entry) in enumerate(part.items, start=1):
@@ -246,7 +263,7 @@ async def _filled(
         if part.is_end:
             return Page(tuple(found), None)
         after = part.items[-1][0]
-        if part.is_cut:
+        if part.is_cut or time.monotonic() >= ends:
             break
     assert after is not None
     return Page(tuple(found), write(after))

@@ -1,5 +1,8 @@
 """Manual requests: run a job now, run a finished run again, cancel a run."""
 
+from contextlib import suppress
+from typing import assert_never
+
 from msgspec import UNSET, UnsetType
 
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
@@ -7,27 +10,48 @@ from evertick.domain.gate import gate_of
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
 from evertick.domain.job.checks import Json, check_payload
 from evertick.domain.job.faults import Faults
+from evertick.domain.overlap import TriggerVerdict, judge_trigger
 from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.schedule.text import is_one_off
 from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.domain.tracing import TraceContext
 from evertick.runtime.run_views import status_of
 from evertick.store.database import Session
 from evertick.store.jobs import jobs, runs
-from evertick.store.jobs.runs import RequestedRun
+from evertick.store.jobs.runs import RequestedRun, RunRow
 from evertick.usecases.context import TenantContext, job_key
-from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
+from evertick.usecases.errors import (
+    JobNotFound,
+    LetterNotFound,
+    RunFinished,
+    RunNotFound,
+    RunUnfinished,
+    TriggerRefused,
+)
+from evertick.usecases.jobs import lifecycle, reading
 from evertick.usecases.jobs.rows import read_stored, write_payload
 from evertick.usecases.runs.reading import run_key, run_rows
 
 _CANCELLED = "cancelled by request"
+_REPLACED = "replaced by a manual run"
+MANUAL = "manual"
+MAX_UNFINISHED = 10_001
+"""More than `max_concurrent` can be."""
 
 
 async def trigger(
-    tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET, trace: TraceContext | None = None
+    tenant: TenantContext,
+    job_id: str,
+    payload: "Json | UnsetType" = UNSET,
+    trace: TraceContext | None = None,
+    *,
+    force: bool = False,
 ) -> str:
     """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed.
 
-    Without a payload the run gets its job's. Its spans belong to the given trace.
+    TriggerRefused: its policy allows no run beside those that are open now; a tick that fires at the same moment is not
+    waited for. With `force` the policy does not count. Without a payload the run gets its job's. Its spans belong to
+    the given trace.
     """
     key = job_key(job_id)
     has_payload = payload is not UNSET
@@ -40,11 +64,47 @@ async def trigger(
 
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key)
+        is_queued = not force and await _must_wait(connection, key)
         gate_id = await _own_gate(connection, tenant, key, payload)
-        wanted = RequestedRun(RunReason.MANUAL, None, has_payload, written, gate_id, _text(trace))
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload, written, gate_id, _text(trace), is_queued)
         return await _request(connection, key, wanted)
 
     return await tenant.change_job(key, work)
+
+
+async def _must_wait(connection: Session, key: int) -> bool:
+    """Whether a manual run of a locked job waits for room. If its policy says so, this ends the runs that are open."""
+    spec = read_stored((await jobs.stored(connection, key)).spec)
+    unfinished = await runs.unfinished(connection, key, MAX_UNFINISHED)
+    verdict = judge_trigger(
+        spec.concurrent_policy,
+        spec.max_concurrent,
+        open_runs=len(unfinished),
+        queued_runs=sum(run.is_queued for run in unfinished),
+        may_skip=spec.schedule.strip().lower() != MANUAL and spec.gate_fields.limit is None,
+    )
+    match verdict:
+        case TriggerVerdict.START | TriggerVerdict.QUEUE:
+            return verdict is TriggerVerdict.QUEUE
+        case TriggerVerdict.REFUSE:
+            raise TriggerRefused(format_run_id(key, to_us(unfinished[0].fire_at)), spec.concurrent_policy)
+        case TriggerVerdict.REPLACE:
+            keys = [RunKey(key, to_us(run.fire_at)) for run in unfinished]
+            for each in keys:  # all timers before the first row in open_runs
+                await runs.lock(connection, key, from_us(each.fire_at_us))
+            for each in keys:
+                await _replace(connection, each)
+            return False
+        case _:
+            assert_never(verdict)
+
+
+async def _replace(connection: Session, key: RunKey) -> None:
+    """End a locked run, if it is not over. One whose attempt got its outcome meanwhile is read again."""
+    is_over = False
+    while not is_over:
+        rows = await run_rows(connection, key)
+        is_over = not rows or status_of(rows[-1].run) in FINAL_RUNS or await _end(connection, rows[-1].run, _REPLACED)
 
 
 async def replay(tenant: TenantContext, run_id: str, trace: TraceContext | None = None) -> str:
@@ -94,17 +154,38 @@ async def cancel(tenant: TenantContext, run_id: str) -> None:
         rows = await run_rows(connection, key)
         if not rows:
             raise RunNotFound(run_id)
-        latest = rows[-1].run
-        status = status_of(latest)
+        status = status_of(rows[-1].run)
         if status in FINAL_RUNS:
             raise RunFinished(run_id, status)
-        if latest.seq is not None and latest.result is None:
-            return await runs.cancel_attempt(connection, latest, _CANCELLED)
-        return await runs.withdraw(connection, latest)
+        return await _end(connection, rows[-1].run, _CANCELLED)
 
     while not await tenant.in_transaction(work):
         pass
     tenant.notify([key.job_id])  # another run may have waited behind this one
+
+
+async def cancel_submitted(tenant: TenantContext, run_id: str) -> None:
+    """End a run; a one-off whose time has not come has none yet, and is deleted."""
+    key = run_key(run_id)
+    try:
+        await cancel(tenant, run_id)
+    except RunNotFound:
+        try:
+            job = await reading.get(tenant, format_id(Prefix.JOB, key.job_id))
+        except JobNotFound:
+            raise RunNotFound(run_id) from None
+        if not is_one_off(job.schedule) or job.next_run_at != from_us(key.fire_at_us):
+            raise
+        await lifecycle.delete(tenant, job.job_id)
+        with suppress(RunNotFound, RunFinished):  # its time may have come meanwhile
+            await cancel(tenant, run_id)
+
+
+async def _end(connection: Session, latest: RunRow, error: str) -> bool:
+    """End a run by its latest attempt. False: that got its outcome meanwhile."""
+    if latest.seq is not None and latest.result is None:
+        return await runs.cancel_attempt(connection, latest, error)
+    return await runs.withdraw(connection, latest)
 
 
 async def _lock(connection: Session, tenant: TenantContext, key: int) -> None:

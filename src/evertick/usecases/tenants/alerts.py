@@ -20,6 +20,7 @@ from evertick.contract.alerts import (
     NoticeType,
 )
 from evertick.contract.job import Job
+from evertick.domain.alerts import Condition
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -57,6 +58,7 @@ async def list_alerts(
     tenant: TenantContext,
     *,
     status: AlertStatus | None = None,
+    condition: Condition | None = None,
     limit: int = DEFAULT_PER_PAGE,
     cursor: str | None = None,
 ) -> Page[Alert]:
@@ -64,7 +66,9 @@ async def list_alerts(
     most = checked_limit(limit)
     before = MAX_ID if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.ALERT, text))
     is_open = None if status is None else status is AlertStatus.OPEN
-    rows = await alerts.page(tenant.pool, tenant.tenant_id, is_open=is_open, before=before, most=most + 1)
+    rows = await alerts.page(
+        tenant.pool, tenant.tenant_id, is_open=is_open, condition=condition, before=before, most=most + 1
+    )
     return page_of([_alert_of(row) for row in rows], most, lambda alert: alert.alert_id)
 
 
@@ -99,14 +103,15 @@ async def remove_target(tenant: TenantContext) -> None:
     row = await _row(tenant)
     # The job first: a janitor that has it locked may be about to change an alert.
     await lifecycle.delete(tenant, format_id(Prefix.JOB, row.job_id))
-    await alerts.remove_target(tenant.pool, tenant.tenant_id)
+    await tenant.in_transaction(lambda connection: alerts.remove_target(connection, tenant.tenant_id))
 
 
 async def send_test_notice(tenant: TenantContext, notice_id: str) -> str:
     """Send a notice about nothing, and return the id of its run."""
     row = await _row(tenant)
     notice = Notice(notice_id=notice_id, type=NoticeType.TEST, detail="a test of the alert target")
-    return await requests.trigger(tenant, format_id(Prefix.JOB, row.job_id), msgspec.to_builtins(asdict(notice)))
+    notice_job, payload = format_id(Prefix.JOB, row.job_id), msgspec.to_builtins(asdict(notice))
+    return await requests.trigger(tenant, notice_job, payload, force=True)
 
 
 async def _row(tenant: TenantContext) -> TargetRow:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import msgspec
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.contract.connections import (
     MAX_CONNECTIONS,
     BrokerConnection,

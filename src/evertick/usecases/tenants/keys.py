@@ -3,8 +3,9 @@
 import hmac
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from evertick.contract.access import LONGEST_GRACE_SECONDS, ApiKey, NewApiKey
 from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, is_well_formed, write_key
@@ -123,6 +124,9 @@ def _fields_of(row: KeyRow) -> dict[str, Any]:
     return row._asdict() | ids
 
 
+FindKeys: TypeAlias = Callable[[Connection, Collection[bytes]], Awaitable[dict[bytes, ValidKey]]]
+
+
 class Caller(NamedTuple):
     """The holder of a key."""
 
@@ -138,13 +142,14 @@ class _Known(NamedTuple):
 
 
 class KeyRing:
-    """Authenticates callers by their keys, and caches the result for some seconds.
+    """Authenticates callers by their keys, and caches the result for some seconds. `find` looks for valid ones.
 
     All look-ups that wait share one statement: keys that do not exist cost next to nothing.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, find: FindKeys = keys.of_digests) -> None:
         self._pool = pool
+        self._find = find
         self._known: dict[bytes, _Known] = {}
         self._generation = 0
         self._changed: dict[int, int] = {}  # in which generation a tenant's keys were changed
@@ -191,5 +196,5 @@ class KeyRing:
         return caller
 
     async def _look_up(self, _: None, digests: list[bytes]) -> list[ValidKey | Exception | None]:
-        found = await keys.of_digests(self._pool, digests)
+        found = await self._find(self._pool, digests)
         return [found.get(digest) for digest in digests]

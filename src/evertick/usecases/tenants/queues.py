@@ -1,10 +1,10 @@
-"""The queues of a tenant: how much of each runs at once, starts per second, and may wait."""
+"""The queues of a tenant: how much of each runs at once, starts per second, and may wait; and who serves them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from evertick.contract import patterns
 from evertick.contract.reading import read_settings
@@ -13,6 +13,7 @@ from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import InvalidInput
 from evertick.store.jobs import references
 from evertick.store.jobs.references import NO_CAP, QueueDepth, QueueLimits
+from evertick.usecases import workers
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_limit, page_of
 from evertick.usecases.errors import QueueNotFound, QuotaReached
 from evertick.usecases.references import MAX_QUEUES
@@ -26,14 +27,14 @@ async def list_queues(
     """The queues in the order of their names."""
     most = checked_limit(limit)
     rows = await references.queue_page(tenant.pool, tenant.tenant_id, after=cursor or "", most=most + 1)
-    return page_of(map(_view_of, rows), most, lambda queue: queue.name)
+    return page_of(await _with_workers(tenant, rows), most, lambda queue: queue.name)
 
 
 async def get_queue(tenant: TenantContext, name: str) -> Queue:
     rows = await references.queue_page(tenant.pool, tenant.tenant_id, only=name)
     if not rows:
         raise QueueNotFound(name)
-    return _view_of(rows[0])
+    return (await _with_workers(tenant, rows))[0]
 
 
 async def limit_queue(tenant: TenantContext, name: str, given: QueueSettings) -> Queue:
@@ -54,6 +55,15 @@ async def edit_queue(tenant: TenantContext, name: str, changes: Mapping[str, Any
     rows = await references.queue_page(tenant.pool, tenant.tenant_id, only=name)
     now = limits_of(_view_of(rows[0])) if rows else {}
     return await limit_queue(tenant, name, read_settings(now | dict(changes), QueueSettings))
+
+
+async def _with_workers(tenant: TenantContext, rows: Sequence[QueueDepth]) -> list[Queue]:
+    served = await workers.served(tenant)
+    handlers = await workers.handlers_by_queue(tenant, served)
+    return [
+        replace(_view_of(row), workers=served.queues.get(row.name, 0), handlers=handlers.get(row.name, ()))
+        for row in rows
+    ]
 
 
 def _view_of(row: QueueDepth) -> Queue:

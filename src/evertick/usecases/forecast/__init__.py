@@ -1,0 +1,1 @@
+"""The forecast of firings, and smears: the jitter that it advises."""
