@@ -14,7 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
+from evertick.dashboard.site import SITE
 from evertick.domain.errors import InvalidInput
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import egress_of, seal_of
@@ -31,15 +32,15 @@ from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
 from evertick.store.engine import identity
 from evertick.store.errors import NoDatabase
-from evertick.store.location import DatabaseAddress, location_of
-from evertick.store.migrate import check_schema, migrate, waiting_migrations
+from evertick.store.location import DatabaseAddress, Location, location_of
+from evertick.store.migrate import Obstacle, check_schema, find_obstacle, migrate, waiting_migrations
 from evertick.store.migration_plan import Step, steps
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
 from evertick.store.tenants.secrets import Seal
 from evertick.usecases.context import TenantContext
 from evertick.usecases.metrics_page import page_with_cluster
-from evertick.usecases.tenants import keys
+from evertick.usecases.tenants import keys, sessions
 from evertick.usecases.tenants.tenants import shortest_of
 
 logger = logging.getLogger("evertick")
@@ -86,13 +87,14 @@ def database(settings: Settings, *, create: bool = False) -> Iterator[DatabaseAd
         yield location
         return
     server = EmbeddedServer(data_dir_of(settings))
+    server.check_owner()
     if not create and not server.cluster.exists():
         raise NoDatabase(
             f"there is no database in {server.data_dir}: start one with `evertick up`,"
             " or say where it is by --data-dir or --database-url"
         )
     try:
-        yield server.start()
+        yield Location(server.start(), schema=settings.database_schema)
     finally:
         server.stop()
 
@@ -103,10 +105,11 @@ async def migrate_database(url: DatabaseAddress, applied: Callable[[str], None] 
         return await migrate(connection, applied)
 
 
-async def plan_migration(url: DatabaseAddress) -> list[Step]:
-    """What `migrate_database` would do; changes nothing."""
+async def plan_migration(url: DatabaseAddress) -> tuple[list[Step], Obstacle | None]:
+    """What `migrate_database` would do, and what keeps it from that; changes nothing."""
     async with _connected(url) as connection:
-        return list(steps(await waiting_migrations(connection)))
+        waiting = await waiting_migrations(connection)
+        return list(steps(waiting)), await find_obstacle(connection, waiting)
 
 
 async def require_current_schema(url: DatabaseAddress) -> None:
@@ -124,6 +127,13 @@ async def first_key(url: DatabaseAddress) -> str | None:
         async with connection.transaction():
             new = await keys.create_first(connection, row.tenant_id)
         return None if new is None else new.api_key
+
+
+async def login_link(url: DatabaseAddress) -> str | None:
+    """A token that opens the dashboard once, for an admin of the default tenant; None if that has no valid key."""
+    async with _connected(url) as connection:
+        row = await tenants.named(connection, "default")
+        return None if row is None else await sessions.make_link(connection, row.tenant_id)
 
 
 @asynccontextmanager
@@ -197,7 +207,7 @@ async def running(
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
         await stack.enter_async_context(_metrics(url, roles, settings))
-        api = ApiServer(url, settings) if Role.API in roles else None
+        api = ApiServer(url, settings, site=SITE) if Role.API in roles else None
         if api is not None:
             await api.start()
             stack.push_async_callback(api.stop)

@@ -17,26 +17,24 @@ Two transactions with one key at the same time wait for each other: if the first
 done; if the first rolls back, the second does it. Where the database cannot wait (SQLite after its timeout, PostgreSQL
 with REPEATABLE READ, a deadlock) the second fails with an error of its own, and may be tried again.
 
-Connections: sqlite3; asyncpg; psycopg 3; SQLAlchemy 2 with PostgreSQL or SQLite, its Connection and Session; each sync
-or async as it is. None of these libraries is needed to import this module.
+Connections: those that `sdk.connections` knows. None of their libraries is needed to import this module.
 """
 
 import re
 import time
 from collections.abc import Generator
 from datetime import timedelta
-from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from evertick.domain.errors import InvalidInput
+from evertick.sdk.connections import Database, database_of
 from evertick.sdk.webhooks import StaleToken
 
 __all__ = ["TABLE", "Inbox", "Once", "StaleToken", "create_table", "once", "prune", "schema"]
 
 TABLE = "evertick_inbox"
 _TABLE = re.compile("[a-z_][a-z0-9_]{0,62}([.][a-z_][a-z0-9_]{0,62})?")
-_PARAMETER = re.compile(":([a-z_]+)")
 _MAX_ROUNDS = 5
 """A row that was there for one statement may be pruned before the next."""
 
@@ -52,17 +50,6 @@ WHERE key = :key RETURNING token"""
 _PRUNE = "DELETE FROM {table} WHERE done_at < CAST(:before AS bigint)"
 
 Steps: TypeAlias = Generator[tuple[str, dict[str, Any]], int | None, bool]
-
-
-class Database(Protocol):
-    """How a connection runs a statement. Of a query the number in its row, of others how many rows changed."""
-
-    is_async: bool
-
-    def check(self) -> None:
-        """Refuse a connection on which each statement commits by itself."""
-
-    def run(self, sql: str, parameters: dict[str, Any]) -> Any: ...
 
 
 class Once:
@@ -126,11 +113,11 @@ class Inbox:
         An exception in the block has to end the transaction too: whoever catches it inside and commits has said that
         the effect is done. StaleToken: a later attempt has been here.
         """
-        return Once(_database_of(connection), self._steps(key, token))
+        return Once(database_of(connection), self._steps(key, token))
 
     def create_table(self, connection: Any) -> Any:
         """Make the table if it is not there. With an async connection: to be awaited."""
-        return _database_of(connection).run(self.schema, {})
+        return database_of(connection).run(self.schema, {})
 
     def prune(self, connection: Any, older_than: timedelta) -> Any:
         """Forget the keys that were done before, and return how many. With an async connection: to be awaited.
@@ -138,7 +125,7 @@ class Inbox:
         What is forgotten would happen again: keep keys for longer than messages are delivered again and runs replayed.
         """
         before = int(time.time() - older_than.total_seconds())
-        return _database_of(connection).run(_PRUNE.format(table=self._table), {"before": before})
+        return database_of(connection).run(_PRUNE.format(table=self._table), {"before": before})
 
     def _steps(self, key: str, token: int) -> Steps:
         """The statements, each with its parameters; in the end, whether it is the first time."""
@@ -160,131 +147,3 @@ once = _DEFAULT.once
 create_table = _DEFAULT.create_table
 prune = _DEFAULT.prune
 schema = _DEFAULT.schema
-
-
-def _database_of(connection: Any) -> Database:
-    """By the library that the connection's class comes from; a class of the user's may derive from it."""
-    for kind in type(connection).__mro__:
-        package = kind.__module__.partition(".")[0]
-        is_async = kind.__name__.startswith("Async") or kind.__name__ == "async_scoped_session"
-        match package:
-            case "asyncpg":
-                return _Asyncpg(connection)
-            case "psycopg":
-                return _AsyncPsycopg(connection) if is_async else _Psycopg(connection)
-            case "sqlalchemy":
-                return _AsyncSqlalchemy(connection) if is_async else _Sqlalchemy(connection)
-            case "sqlite3":
-                return _Sqlite(connection)
-    raise InvalidInput("connection", f"is a {type(connection).__qualname__}: the inbox does not know how to use it")
-
-
-def _refuse() -> None:
-    raise InvalidInput("connection", "is not in a transaction: the effect and its key would not be committed together")
-
-
-class _Asyncpg:
-    is_async = True
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def check(self) -> None:
-        if not self._connection.is_in_transaction():
-            _refuse()
-
-    async def run(self, sql: str, parameters: dict[str, Any]) -> int | None:
-        names = list(dict.fromkeys(_PARAMETER.findall(sql)))
-        numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql)
-        values = [parameters[name] for name in names]
-        if "RETURNING" in sql:
-            found: int | None = await self._connection.fetchval(numbered, *values)
-            return found
-        words = str(await self._connection.execute(numbered, *values)).split()
-        return int(words[-1]) if words[-1].isdigit() else None
-
-
-class _Psycopg:
-    is_async = False
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def check(self) -> None:
-        if self._connection.autocommit and not self._connection.info.transaction_status:
-            _refuse()
-
-    def run(self, sql: str, parameters: dict[str, Any]) -> int | None:
-        cursor = self._connection.execute(_named(sql), parameters)
-        return _first(cursor.fetchone()) if cursor.description else cursor.rowcount
-
-
-class _AsyncPsycopg(_Psycopg):
-    is_async = True
-
-    async def run(self, sql: str, parameters: dict[str, Any]) -> int | None:  # type: ignore[override]
-        cursor = await self._connection.execute(_named(sql), parameters)
-        return _first(await cursor.fetchone()) if cursor.description else cursor.rowcount
-
-
-class _Sqlalchemy:
-    """A Connection or a Session, which begin a transaction by themselves."""
-
-    is_async = False
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def check(self) -> None:
-        options: dict[str, Any] = getattr(self._connection, "get_execution_options", dict)()
-        if options.get("isolation_level") == "AUTOCOMMIT":
-            _refuse()
-
-    def run(self, sql: str, parameters: dict[str, Any]) -> int | None:
-        return _result(self._connection.execute(_text(sql), parameters))
-
-
-class _AsyncSqlalchemy(_Sqlalchemy):
-    is_async = True
-
-    async def run(self, sql: str, parameters: dict[str, Any]) -> int | None:  # type: ignore[override]
-        return _result(await self._connection.execute(_text(sql), parameters))
-
-
-class _Sqlite:
-    is_async = False
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def check(self) -> None:
-        connection = self._connection
-        is_manual = connection.isolation_level is None or getattr(connection, "autocommit", False) is True
-        if is_manual and not connection.in_transaction:
-            _refuse()
-
-    def run(self, sql: str, parameters: dict[str, Any]) -> int | None:
-        cursor = self._connection.execute(sql, parameters)
-        return _first(cursor.fetchone()) if cursor.description else cursor.rowcount
-
-
-def _named(sql: str) -> str:
-    return _PARAMETER.sub(r"%(\1)s", sql)
-
-
-def _text(sql: str) -> Any:
-    return import_module("sqlalchemy").text(sql)  # who has a connection of it has it
-
-
-def _first(row: Any) -> int | None:
-    """The only column of a row, whatever the connection makes of rows."""
-    if row is None:
-        return None
-    return int(row["token"] if hasattr(row, "keys") else row[0])
-
-
-def _result(result: Any) -> int | None:
-    if result.returns_rows:
-        found = result.first()
-        return None if found is None else int(found[0])
-    return int(result.rowcount)

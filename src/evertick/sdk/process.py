@@ -1,23 +1,18 @@
-"""An App with a database: its connection, the runs that it submits, its registered jobs, and the roles that it runs."""
+"""An App with a database: its server, its connection, and the roles that it runs."""
 
 import asyncio
 import gc
-import logging
 import os
 import secrets
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 
-from evertick.config import Settings
-from evertick.contract.annotations import MAX_PER_PAGE
-from evertick.domain.ids import Prefix, format_run_id, parse_id
-from evertick.domain.schedule.instants import to_us
-from evertick.domain.states import RunStatus
+from evertick.config.settings import Settings
+from evertick.domain.serving import AppVersion
 from evertick.executor.executor import unique_name
 from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
@@ -28,33 +23,25 @@ from evertick.runtime.metrics_server import page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
-from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
+from evertick.sdk.declarations import Declarations, WorkerOptions
+from evertick.sdk.registering import register
 from evertick.store.database import Pool, connect, open_pool
 from evertick.store.engine import identity
-from evertick.store.location import DatabaseAddress, location_of
+from evertick.store.location import DatabaseAddress, Location, location_of
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
-from evertick.usecases.context import Page, TenantContext
-from evertick.usecases.errors import RunNotFound
-from evertick.usecases.jobs import costs, reading as jobs
-from evertick.usecases.jobs.create import create
-from evertick.usecases.jobs.edit import put
+from evertick.usecases.context import TenantContext
 from evertick.usecases.metrics_page import page_with_cluster
-from evertick.usecases.runs import reading as runs
+from evertick.usecases.runs.waiting import RunWaits
 from evertick.usecases.tenants.admission import TenantAdmission
 from evertick.usecases.tenants.tenants import shortest_of
 
-logger = logging.getLogger("evertick.app")
-
 TENANT = "default"
 CONNECTIONS = 4
-REGISTER_PATIENCE = timedelta(minutes=1)
 COLLECT_AFTER = 10_000
 """New objects between two garbage collections. A busy worker makes 700, Python's default, in a few milliseconds, and
 loses a seventh of its time to looking at them."""
-
-_T = TypeVar("_T")
 
 
 class AppServer:
@@ -63,6 +50,7 @@ class AppServer:
     def __init__(self, settings: Settings) -> None:
         self._url = location_of(settings)
         self._data_dir = settings.data_dir
+        self._schema = settings.database_schema
         self.redis_url = settings.redis_url
         self.max_ready = settings.max_ready
         self._server: EmbeddedServer | None = None
@@ -72,7 +60,7 @@ class AppServer:
     def is_embedded(self) -> bool:
         return self._url is None
 
-    def start(self) -> DatabaseAddress:
+    def start(self) -> Location:
         if self._url is not None:
             return self._url
         with self._lock:
@@ -80,7 +68,12 @@ class AppServer:
                 server = EmbeddedServer(self._data_dir or default_data_dir())
                 server.start()
                 self._server = server
-            return self._server.url
+            return Location(self._server.url, schema=self._schema)
+
+    def forget(self) -> None:
+        """In a forked child: an embedded server is the parent's."""
+        if self._server is not None:
+            self._server.forget()
 
     def stop(self) -> None:
         with self._lock:
@@ -93,11 +86,23 @@ class AppServer:
 class AppConnection:
     """A pool, the tenant with its admission, and the wake-ups. Belongs to one event loop."""
 
-    url: DatabaseAddress
+    url: Location
     pool: Pool
     tenant: TenantContext
+    tenant_created_at: datetime
     admission: TenantAdmission
+    waits: RunWaits
+    _loop: asyncio.AbstractEventLoop
     _stack: AsyncExitStack
+
+    @property
+    def schema(self) -> str:
+        return self.url.schema
+
+    def wake(self, job_ids: Sequence[int]) -> None:
+        """Wake the schedulers for new timers of these jobs. From any thread."""
+        with suppress(RuntimeError):  # the loop is closed: a wake-up is a hint
+            self._loop.call_soon_threadsafe(self.tenant.notify, job_ids)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -132,68 +137,11 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
             history_days=row.history_days,
             archive_days=row.archive_days,
         )
-        return AppConnection(url, pool, tenant, TenantAdmission(tenant, buckets, server.max_ready), stack.pop_all())
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """A run that was submitted. It may have begun before `submit` returned."""
-
-    job_id: str
-    run_id: str
-    fire_at: datetime
-    _connection: Callable[[], Awaitable[AppConnection]] = field(repr=False, compare=False)
-
-    async def status(self) -> RunStatus:
-        """The current status of the run. Raises JobNotFound if it was deleted before its fire time."""
-        tenant = (await self._connection()).tenant
-        try:
-            return RunStatus((await runs.get_run(tenant, self.run_id)).status)
-        except RunNotFound:
-            await jobs.get(tenant, self.job_id)
-            return RunStatus.PENDING
-
-
-async def submit(fields: Mapping[str, Any], connection: Callable[[], Awaitable[AppConnection]]) -> Submitted:
-    """Create the job of a one-off. QuotaReached: a quota of the tenant does not admit it now."""
-    connected = await connection()
-    async with connected.admission.of(costs.of_creation(fields)) as entry:
-        job = await create(connected.tenant, fields)
-        entry.created = 1
-    assert job.next_run_at is not None, "a one-off has one"
-    run_id = format_run_id(parse_id(Prefix.JOB, job.job_id), to_us(job.next_run_at))
-    return Submitted(job.job_id, run_id, job.next_run_at, connection)
-
-
-async def register(tenant: TenantContext, admission: TenantAdmission, app: str, declarations: Declarations) -> None:
-    """Put the declared jobs, which may wait for the tenant's rate. Jobs that an earlier version of the app declared
-    stay, and are named in a warning.
-    """
-    for name, fields in declarations.jobs.items():
-        async with admission.of(await costs.of_put(tenant, name, fields), REGISTER_PATIENCE) as entry:
-            entry.created = int((await put(tenant, name, fields)).is_new)
-    labelled = every_item(
-        lambda cursor: jobs.list_jobs(tenant, labels={APP_LABEL: app}, limit=MAX_PER_PAGE, cursor=cursor)
-    )
-    abandoned = [job.name async for job in labelled if job.name not in declarations.jobs]
-    if abandoned:
-        logger.warning(
-            "these jobs of app %s are not declared in the code any more, and go on until they are deleted: %s",
-            app,
-            ", ".join(sorted(abandoned)),
-        )
-
-
-async def every_item(read_page: Callable[[str | None], Awaitable[Page[_T]]]) -> AsyncIterator[_T]:
-    """The items of all pages of a list. `read_page` takes the cursor of a page."""
-    cursor: str | None = None
-    while True:
-        page = await read_page(cursor)
-        for item in page.items:
-            yield item
-        cursor = page.next
-        if cursor is None:
-            return
+        admission = TenantAdmission(tenant, buckets, server.max_ready)
+        waits = RunWaits(tenant)
+        stack.push_async_callback(waits.close)
+        loop = asyncio.get_running_loop()
+        return AppConnection(url, pool, tenant, row.created_at, admission, waits, loop, stack.pop_all())
 
 
 @asynccontextmanager
@@ -221,6 +169,8 @@ async def running_roles(
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
+        declarations.warn()
+        declarations.handlers.result_limit.max_bytes = settings.result_max_bytes
         await register(connection.tenant, connection.admission, options.name, declarations)
         scheduler = _scheduler(connection.url, settings) if schedules else None
         if scheduler is not None:
@@ -229,12 +179,13 @@ async def running_roles(
         worker = DatabaseWorker(
             connection.url,
             declarations.handlers,
-            queues=(options.queue,),
+            queues=options.queues,
             tenant_id=connection.tenant.tenant_id,
             concurrency=options.concurrency,
             threads=options.threads,
             lease_time=settings.lease_time,
             redis_url=settings.redis_url,
+            app_version=AppVersion(options.name, declarations.digest),
         )
         await worker.start()
         stack.push_async_callback(worker.stop)

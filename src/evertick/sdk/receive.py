@@ -37,12 +37,13 @@ from urllib.parse import unquote
 
 import msgspec
 
-from evertick.client import ApiError, AsyncClient, Client
-from evertick.contract.workers import OutcomeReport
+from evertick.client import ApiError, AsyncClient, Client, Invalid
+from evertick.contract.workers import OutcomeReport, Recorded
+from evertick.domain.attempt import SUCCEEDED
 from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
 from evertick.domain.states import Outcome
 from evertick.executor.executor import unique_name
-from evertick.executor.handlers.run import DoNotRetry, RetryLater, failed
+from evertick.executor.handlers.run import DoNotRetry, RetryLater, failed, succeeded
 from evertick.sdk.webhooks import ReceivedRun, StaleToken, Unreadable
 
 __all__ = [
@@ -89,7 +90,7 @@ class _Report:
         self.worker_id = worker_id or _process_name()
         self.heartbeat_seconds = heartbeat_seconds
         self.output: Any = None
-        """What the run came to, if anything; the beginning is kept."""
+        """What the run came to, if anything: kept up to 64 KB of JSON; of what cannot be kept, the beginning."""
         self.is_cancelled = False
         """Whether the attempt is known not to be this consumer's any more: cancelled, timed out, or another's."""
         self._started_at = datetime.now(UTC)
@@ -105,6 +106,8 @@ class _Report:
             result, text, retryable, wait = failure.result, failure.error, failure.retryable, failure.wait
         elif error is not None:
             result, text = Outcome.DEFERRED, STOPPED
+        is_given = error is None and self.output is not None
+        done = succeeded(self.output, self.run.job_name) if is_given else SUCCEEDED
         return OutcomeReport(
             token=self.run.token,
             result=result.value,
@@ -113,8 +116,16 @@ class _Report:
             error=text,
             retryable=retryable,
             retry_after_seconds=None if wait is None else min(max(wait, timedelta(0)), LONGEST_WAIT).total_seconds(),
-            output=self.output if error is None else None,
+            output=None if done.output is None else msgspec.Raw(done.output.encode()),
+            excerpt=done.excerpt,
         )
+
+    def _without_output(self, report: OutcomeReport, error: Invalid) -> OutcomeReport:
+        """A success whose output the server refuses is one without: what was done is not done again."""
+        if report.output is None and report.excerpt is None:
+            raise error
+        logger.warning("what %s came to is not kept: %s", self.run.run_id, error)
+        return msgspec.structs.replace(report, output=None, excerpt=None)
 
     def _log(self, error: Exception) -> None:
         trace = None if isinstance(error, DoNotRetry | RetryLater) else error
@@ -160,9 +171,16 @@ class Reporting(_Report):
             return False
         if isinstance(error, Exception):
             self._log(error)
-        if self._client.workers.record(self.worker_id, [self._outcome(error)]).stale:
+        if self._record(self._outcome(error)).stale:
             raise self._stale() from error
         return True
+
+    def _record(self, report: OutcomeReport) -> Recorded:
+        try:
+            return self._client.workers.record(self.worker_id, [report])
+        except Invalid as error:
+            plain = self._without_output(report, error)
+            return self._client.workers.record(self.worker_id, [plain])
 
     def _beat(self) -> bool:
         """Whether it is to stop."""
@@ -214,9 +232,16 @@ class AsyncReporting(_Report):
             return False
         if isinstance(error, Exception):
             self._log(error)
-        if (await self._client.workers.record(self.worker_id, [self._outcome(error)])).stale:
+        if (await self._record(self._outcome(error))).stale:
             raise self._stale() from error
         return True
+
+    async def _record(self, report: OutcomeReport) -> Recorded:
+        try:
+            return await self._client.workers.record(self.worker_id, [report])
+        except Invalid as error:
+            plain = self._without_output(report, error)
+            return await self._client.workers.record(self.worker_id, [plain])
 
     async def _beat(self) -> bool:
         return self._heard((await self._client.workers.heartbeat(self.worker_id, [self.run.token])).cancel)

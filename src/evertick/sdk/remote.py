@@ -8,13 +8,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import uvloop
 
 from evertick.client import AsyncClient, Forbidden
 from evertick.client.transport import TIMEOUT_SECONDS, server_settings
-from evertick.config import read_settings
+from evertick.config.reading import read_settings
+from evertick.contract.job import JobFields
 from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
@@ -22,7 +23,7 @@ from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.http.source import HttpSource
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.metrics_server import serving_metrics
-from evertick.runtime.process import stop_signal
+from evertick.runtime.process import quiet_interrupt, stop_signal
 from evertick.runtime.tracing import tracing
 from evertick.sdk.declarations import Declarations, WorkerOptions
 
@@ -42,8 +43,8 @@ AppOrHandlers: TypeAlias = DeclaringApp | Handlers | Mapping[str, Callable[..., 
 class Worker:
     """Runs the handlers of an app, or given ones, for a server elsewhere.
 
-    Without a URL or key it uses EVERTICK_URL and EVERTICK_API_KEY; the key's role is `worker`. It takes runs from
-    `queues`, by default the app's. Jobs that the app declares are put too if the key's role allows that (`admin`).
+    Without a URL or key it uses EVERTICK_URL and EVERTICK_API_KEY. The key's role is `worker`, or `app`, which lets it
+    also put the jobs that the app declares. It takes runs from `queues`, by default the app's.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs, for whom and how much
@@ -65,7 +66,7 @@ class Worker:
             self._app = app_or_handlers
             handlers = app_or_handlers.declarations.handlers
         options = self._app.worker_options if self._app else WorkerOptions("", DEFAULT_QUEUE, CONCURRENCY, THREADS)
-        self.queues = tuple(queues or (options.queue,))
+        self.queues = tuple(queues or options.queues)
         self._server = server_settings(url, api_key, TIMEOUT_SECONDS, retries=0)
         self._source = HttpSource(self._client, self.queues)
         self._executor = Executor(
@@ -75,6 +76,7 @@ class Worker:
             role="remote_worker",
             concurrency=concurrency or options.concurrency,
             threads=threads or options.threads,
+            hooks=handlers.hooks,
         )
 
     @property
@@ -88,8 +90,10 @@ class Worker:
     def run(self) -> None:
         """Work until SIGTERM or Ctrl-C."""
         if not logging.getLogger().handlers:
-            set_up_logs(log_format=read_settings().log_format)
-        uvloop.run(self.serve())
+            settings = read_settings()
+            set_up_logs(settings.log_level, settings.log_format, has_users_code=True)
+        with quiet_interrupt():
+            uvloop.run(self.serve())
 
     async def serve(self) -> None:
         """`run`, on an event loop that runs already."""
@@ -111,6 +115,8 @@ class Worker:
     async def start(self) -> None:
         """Work until `stop`. Raises ApiError if the server cannot be reached or refuses the key."""
         await self._executor.open()
+        if self._app is not None:
+            self._app.declarations.warn()
         try:
             await self._put_jobs()
         except BaseException:
@@ -131,10 +137,14 @@ class Worker:
     async def _put_jobs(self) -> None:
         """Put the jobs that an app declares, if the key's role allows that. The role `worker` does not."""
         declared = {} if self._app is None else self._app.declarations.jobs
-        for name, fields in declared.items():
+        for name, job in declared.items():
+            if job.is_one_off:
+                # Nothing here could remember that it was done.
+                logger.warning("%s: job %s is not put: only an App with a database registers one-offs", job.place, name)
+                continue
             try:
-                await self._source.client.jobs.replace(name, **dict(fields))
+                await self._source.client.jobs.replace(name, **cast("JobFields", {**job.fields}))
             except Forbidden:
-                text = "the key may not put the jobs that the app declares, so they stay as they are: %s"
+                text = "the key's role is not `app`, so the jobs that the app declares stay as they are: %s"
                 logger.warning(text, ", ".join(sorted(declared)))
                 return

@@ -1,0 +1,1 @@
+"""Integrations with web frameworks, one module or package for each. Each needs its framework, and nothing else does."""
