@@ -3,12 +3,19 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from evertick.domain.errors import EvertickError, InvalidInput, InvalidSchedule
-from evertick.domain.schedule.schedule import Schedule
+from evertick.domain.errors import (
+    EvertickError,
+    InvalidInput,
+    InvalidSchedule,
+    ResultNotKept,
+    RunCancelled,
+    RunFailed,
+)
 from evertick.version import __version__
 
 if TYPE_CHECKING:
     from evertick.client import ApiError, AsyncClient, Client
+    from evertick.domain.schedule.schedule import Schedule
     from evertick.executor.handlers.run import DoNotRetry, RetryLater, Run
     from evertick.sdk import inbox, receive
     from evertick.sdk.app import App
@@ -23,8 +30,11 @@ __all__ = [
     "EvertickError",
     "InvalidInput",
     "InvalidSchedule",
+    "ResultNotKept",
     "RetryLater",
     "Run",
+    "RunCancelled",
+    "RunFailed",
     "Schedule",
     "Worker",
     "__version__",
@@ -32,7 +42,8 @@ __all__ = [
     "receive",
 ]
 
-# Loaded when first asked for: who only computes schedules needs neither a database driver nor an event loop.
+# Loaded when first asked for: computing schedules needs neither a database driver nor an event loop, and the command
+# line's help needs none of them.
 _LATER = {
     "ApiError": "evertick.client",
     "App": "evertick.sdk.app",
@@ -41,6 +52,7 @@ _LATER = {
     "DoNotRetry": "evertick.executor.handlers.run",
     "RetryLater": "evertick.executor.handlers.run",
     "Run": "evertick.executor.handlers.run",
+    "Schedule": "evertick.domain.schedule.schedule",
     "Worker": "evertick.sdk.remote",
 }
 _MODULES = {"inbox": "evertick.sdk.inbox", "receive": "evertick.sdk.receive"}

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from evertick.config.settings import DATABASE_SCHEMA
 from evertick.store import statements
-from evertick.store.database import SCHEMA, Session
+from evertick.store.database import Session
 from evertick.store.statements import Connection, row_count
 
 _SQL = statements.load("floor", "evertick.bench")
@@ -42,6 +43,8 @@ class FloorOutcome(NamedTuple):
     worker: str
     error: str | None
     excerpt: str | None
+    output: str | None
+    held_ms: int | None
 
 
 class FloorTimer(NamedTuple):
@@ -79,7 +82,7 @@ async def empty_tables(connection: Connection) -> None:
 async def copy(connection: Connection, rows: Sequence[FloorAttempt | FloorOutcome | FloorTimer]) -> int:
     """Append rows to their table. Returns how many were written."""
     table, columns = _TABLES[type(rows[0])], rows[0]._fields
-    status = await connection.copy_records_to_table(table, records=rows, columns=columns, schema_name=SCHEMA)
+    status = await connection.copy_records_to_table(table, records=rows, columns=columns, schema_name=DATABASE_SCHEMA)
     return row_count(status)
 
 

@@ -11,7 +11,7 @@ from evertick.bench import queries
 from evertick.bench.queries import RunStatistics
 from evertick.bench.testbed import Testbed
 from evertick.bench.workload import QUEUE
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.scheduler.loading import FIRST_PARTITIONS, MAX_ANSWER, POLL_AHEAD, POLL_LIMIT
 from evertick.store.engine import timers

@@ -100,7 +100,9 @@ async def drain(
     testbed.progress.begin("starting workers")
     starting = asyncio.gather(*(testbed.fleet.worker(concurrency) for _ in range(workers)))
     leased_at, processes = await asyncio.gather(wait_for_first_lease(testbed), starting)
+    cpu = testbed.cpu_seconds()
     drained_at = await wait_until_drained(testbed, base, runs, "draining")
+    cpu_us_per_run = cpu_used(cpu, testbed.cpu_seconds(), runs / 1e6)
     await testbed.fleet.stop(*processes)
     found = await read_runs(testbed, fire_at, fire_at + INSTANT)
     first_at = min(at for at in (leased_at, found.first_started_at, drained_at) if at is not None)
@@ -108,6 +110,7 @@ async def drain(
         **count_fields(found, runs),
         **rate_fields(runs, (drained_at - first_at).total_seconds()),
         "with_process_start_seconds": seconds_between(started_at, drained_at),
+        "cpu_us_per_run": cpu_us_per_run,
     }
 
 

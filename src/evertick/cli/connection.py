@@ -4,6 +4,7 @@ Options name it, else a profile of the config file, else the settings. A key is 
 a profile or from the settings is not used with another URL.
 """
 
+import asyncio
 import os
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import typer
-import uvloop
 
 from evertick.cli.backends.api import ApiBackend
 from evertick.cli.errors import exit_on_error
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, option_group, optional, settings_with
-from evertick.client import AsyncClient
-from evertick.config import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, Settings, read_settings
+from evertick.client.client import AsyncClient, PlainClient
+from evertick.client.plain_transport import is_plain
+from evertick.config.reading import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, read_settings
+from evertick.config.settings import Settings
 from evertick.domain.errors import InvalidInput
 from evertick.runtime.extras import server_extra
 
@@ -90,7 +92,7 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]], *
     with exit_on_error():
         server = _server(options)
         if server is not None:
-            return uvloop.run(_call_api(server, work))
+            return asyncio.run(_call_api(server, work))
         with server_extra("a command without --url, which uses a database,"):
             from evertick.cli.backends.database import DatabaseBackend  # noqa: PLC0415 - the API needs no driver
         from evertick.runtime.rate_buckets import open_buckets  # noqa: PLC0415 - as above
@@ -109,7 +111,8 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]], *
 
 
 async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T]]) -> _T:
-    async with AsyncClient(server.url, server.api_key) as client:
+    kind = PlainClient if is_plain(server.url) else AsyncClient
+    async with kind(server.url, server.api_key) as client:
         return await work(ApiBackend(client))
 
 
@@ -121,6 +124,8 @@ def call_database(
     uses_archive: bool = False,
 ) -> _T:
     """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
+    import uvloop  # noqa: PLC0415 - as in `call`
+
     from evertick.runtime.archive import open_archive  # noqa: PLC0415 - as in `call`
     from evertick.wiring import connected_tenant, database  # noqa: PLC0415 - as in `call`
 

@@ -8,7 +8,7 @@ import typer
 
 from evertick.cli.output import print_line
 from evertick.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
-from evertick.config import ConfigInvalid
+from evertick.config.reading import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
 from evertick.runtime.loop import diagnose_database
 from evertick.store.errors import DatabaseUnreachable, NoDatabase

@@ -1,75 +1,105 @@
 """The root of the `evertick` command: its options and the list of its commands.
 
-A command is imported when it is called, or shown in the help: importing all of them takes a second.
+A command is imported when it is called: importing all of them takes seconds. So `--version`, `--help` and completion
+import nothing but Typer.
 """
 
-from importlib import import_module
+import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
-from evertick import tzdb
-from evertick.cli.errors import exit_on_error
-from evertick.runtime.extras import MissingExtra, server_extra
+from evertick.cli.lazy import LazyGroup
+from evertick.runtime.extras import MissingExtra, has_server, needs_server, server_extra
 from evertick.version import __version__
 
 COMMANDS = {
-    "up": "server:up",
-    "scheduler": "server:scheduler",
-    "worker": "worker:worker",
-    "migrate": "server:migrate",
-    "doctor": "server:doctor",
-    "cluster": "cluster:app",
-    "health": "health:health",
-    "preview": "preview:preview",
-    "jobs": "jobs:app",
-    "runs": "runs:app",
-    "history": "history:history",
-    "archive": "archive:app",
-    "dead-letters": "dead_letters:app",
-    "replays": "replays:app",
-    "queues": "queues:app",
-    "targets": "targets:app",
-    "connections": "connections:app",
-    "alerts": "alerts:app",
-    "events": "events:app",
-    "tenants": "tenants:app",
-    "keys": "keys:app",
-    "secrets": "secrets:app",
-    "config": "config:app",
-    "bench": "bench:app",
+    "up": ("server:up", "Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks."),
+    "scheduler": ("server:scheduler", "Run one scheduler of a cluster. The database must be migrated."),
+    "worker": (
+        "worker:worker",
+        "Run the handlers of an App. Schedulers are other processes. Start as many workers as the load needs.",
+    ),
+    "migrate": (
+        "server:migrate",
+        "Migrate the database to the schema of this version, in one transaction. Concurrent migrations are safe.",
+    ),
+    "doctor": (
+        "server:doctor",
+        "Check versions, schema, clocks, schedulers, lag, leases, vacuum and the network access of webhooks.",
+    ),
+    "cluster": ("cluster:app", "Show the cluster's identity, and confirm a restored database."),
+    "health": ("health:health", "Check that a process is ready and its event loop runs. Exit code 1 if not."),
+    "preview": (
+        "preview:preview",
+        "Show the next fire times of a schedule in its time zone and in UTC, a description, and the effects of DST.",
+    ),
+    "top": (
+        "top:top",
+        "Show what the engine does, live: rates, lag, what needs attention, queues, nodes, runs, the next ticks.",
+    ),
+    "forecast": (
+        "forecast:forecast",
+        "Show how many firings each minute or hour to come will have, and which jobs make the fullest.",
+    ),
+    "jobs": ("jobs:app", "List, show, add, edit, export, pause, trigger and delete jobs."),
+    "runs": ("runs:app", "List, follow, show, cancel and replay runs."),
+    "history": (
+        "history:history",
+        "Show what ran in a stretch of time, the newest first. With --job, also the ticks that did not run.",
+    ),
+    "archive": ("archive:app", "List, check and export days of the archive."),
+    "dead-letters": ("dead_letters:app", "List, replay and dismiss dead letters."),
+    "replays": ("replays:app", "List, show and cancel replays."),
+    "queues": ("queues:app", "List and limit queues."),
+    "workers": (
+        "queues:workers",
+        "List workers and dispatchers by name: which queues and handlers each serves, and its last heartbeat.",
+    ),
+    "targets": ("targets:app", "List, limit and reset target hosts."),
+    "connections": ("connections:app", "Add, test and remove connections to message brokers."),
+    "alerts": ("alerts:app", "List alerts; set and test where their notices go."),
+    "events": ("events:app", "Read events: finished runs, gaps, changes of jobs; set where they are sent."),
+    "tenants": ("tenants:app", "Create, list and change tenants."),
+    "keys": ("keys:app", "Create, list, rotate and revoke API keys."),
+    "secrets": ("secrets:app", "Show and rotate webhook secrets, and re-encrypt them."),
+    "config": ("config:app", "Check the settings."),
+    "bench": (
+        "bench:app",
+        "Measure Evertick on this machine, with real processes and a database that is removed afterwards.",
+    ),
 }
-"""Module and name of each command, in the order of the help."""
+"""Module, name and first sentence of each command, in the order of the help. A test compares the sentences."""
+OF_SERVER = frozenset(
+    {"up", "scheduler", "migrate", "doctor", "cluster", "archive", "tenants", "keys", "secrets", "bench"}
+)
+"""Commands that need the server's packages. A test compares them with what the modules import."""
 
 
-class _Commands(TyperGroup):
-    # The types of commands and contexts are private to Typer.
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the same for all
-        return list(COMMANDS)
+class _Commands(LazyGroup):
+    later = COMMANDS
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same for all
-        return _command(cmd_name) if cmd_name in COMMANDS else None
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in OF_SERVER and not has_server():
+            return TyperCommand(cmd_name, help=needs_server(f"evertick {cmd_name}"))
+        return super().get_command(ctx, cmd_name)
 
-
-def _command(name: str) -> Any:
-    """Where the server is missing that it needs, the command says how to install it."""
-    module, _, attribute = COMMANDS[name].partition(":")
-    try:
-        with server_extra(f"evertick {name}"):
-            found = getattr(import_module(f"evertick.cli.commands.{module}"), attribute)
-    except MissingExtra as missing:
-        return _missing_command(name, missing)
-    if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(rich_markup_mode="rich")
-        found.command(name)(function)
-    command = typer.main.get_command(found)
-    command.name = name
-    return command
+    def load(self, name: str) -> Any:
+        """Where the server is missing that it needs, the command says how to install it."""
+        try:
+            with server_extra(f"evertick {name}"):
+                return super().load(name)
+        except MissingExtra as missing:
+            return _missing_command(name, missing)
 
 
 def _missing_command(name: str, missing: MissingExtra) -> Any:
+    from rich.markup import escape  # noqa: PLC0415 - as the commands
+
+    from evertick.cli.errors import exit_on_error  # noqa: PLC0415
+
     any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
     only = typer.Typer(rich_markup_mode="rich")
 
@@ -84,7 +114,7 @@ def _missing_command(name: str, missing: MissingExtra) -> Any:
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # Rich takes three times as long to import as the rest
     pretty_exceptions_enable=False,  # tracebacks go into bug reports as plain text
     help="A distributed job scheduler on PostgreSQL: every tick ends in a run or in a recorded gap.",
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 server or database unreachable.",
@@ -93,6 +123,8 @@ app = typer.Typer(
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
+        from evertick import tzdb  # noqa: PLC0415 - as the commands
+
         typer.echo(f"evertick {__version__} (tz database {tzdb.VERSION})")
         raise typer.Exit
 
@@ -106,5 +138,8 @@ def root(
     """Options before a command."""
 
 
-def main() -> None:
-    app(prog_name="evertick")
+def main(arguments: Sequence[str] | None = None, program: str = "evertick") -> None:
+    """Run the command that the arguments name, by default those of the process; `program` is what its help calls it."""
+    # httpx imports its own command line, with Click, Rich and Pygments, wherever it can: half of its import time.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # so, an import of it fails
+    app(None if arguments is None else list(arguments), prog_name=program)

@@ -5,20 +5,30 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import typer
 
-from evertick.config import LOG_FORMATS, Settings, read_settings
-from evertick.runtime.logs import LEVELS
+from evertick.config.reading import read_settings
+from evertick.config.settings import Settings
+from evertick.config.values import LOG_FORMATS, LOG_LEVELS
 
 _G = TypeVar("_G", bound=NamedTuple)
 _P = ParamSpec("_P")
 
 EXAMPLE_INSTANT = "2026-03-07T00:00:00Z"
 NO_LIMIT = "none"
+
+
+class FileFormat(StrEnum):
+    """Of a file of jobs."""
+
+    NDJSON = "ndjson"  # one object on each line
+    JSON = "json"  # an array
+    YAML = "yaml"  # a list, or several documents
 
 
 def optional(flag: str, text: str, **settings: Any) -> Any:
@@ -41,10 +51,10 @@ TargetUrl = Annotated[
 ReplaceAll = Annotated[bool, typer.Option("--replace", help="Replace existing jobs of the same names.")]
 
 
-def _level(value: str) -> str:
-    if value.lower() not in LEVELS:
-        raise typer.BadParameter(f"must be one of {', '.join(LEVELS)}")
-    return value.lower()
+def _level(value: str | None) -> str | None:
+    if value is not None and value.lower() not in LOG_LEVELS:
+        raise typer.BadParameter(f"must be one of {', '.join(LOG_LEVELS)}")
+    return None if value is None else value.lower()
 
 
 MetricsPort = Annotated[
@@ -65,7 +75,13 @@ def _log_format(value: str | None) -> str | None:
 
 
 LogLevel = Annotated[
-    str, typer.Option("--log-level", metavar="LEVEL", callback=_level, help=f"Log level: {', '.join(LEVELS)}.")
+    str | None,
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        callback=_level,
+        help=f"Log level: {', '.join(LOG_LEVELS)}. [dim](env EVERTICK_LOG_LEVEL)[/dim]",
+    ),
 ]
 
 
@@ -80,13 +96,17 @@ LogFormat = Annotated[
 ]
 
 
-def settings_with(database_url: str | None, data_dir: Path | None, log_format: str | None = None) -> Settings:
+def settings_with(
+    database_url: str | None, data_dir: Path | None, log_format: str | None = None, log_level: str | None = None
+) -> Settings:
     """The settings of environment and file, overridden by the command line.
 
     A directory on the command line selects the embedded server even if a URL is set elsewhere.
     """
     settings = read_settings()
-    settings = replace(settings, log_format=log_format or settings.log_format)
+    settings = replace(
+        settings, log_format=log_format or settings.log_format, log_level=log_level or settings.log_level
+    )
     if database_url is not None:
         return replace(settings, database_url=database_url)
     if data_dir is not None:

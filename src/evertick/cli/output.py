@@ -1,44 +1,25 @@
 """Prints results: tables that stay readable in a pipe, JSON, progress bars."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from itertools import zip_longest
 from typing import Any, TypeVar
+from unicodedata import combining, east_asian_width
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
 from evertick.cli.backends import Listing
 from evertick.runtime.terminal import terminal_safe, terminal_safe_json
 
 _T = TypeVar("_T")
 
-_PIPE_WIDTH = 1000
-"""Lines do not wrap in a pipe or a file."""
 _PROGRESS_MIN = 20
 """Fewer items than this get no progress bar."""
-
-STYLES = {
-    "ok": "green",
-    "active": "green",
-    "success": "green",
-    "warning": "yellow",
-    "paused": "yellow",
-    "retrying": "yellow",
-    "missed": "yellow",
-    "skipped": "yellow",
-    "closed": "green",
-    "half_open": "yellow",
-    "open": "bold red",
-    "problem": "bold red",
-    "dead": "bold red",
-}
 
 
 def print_line(text: str, *, err: bool = False) -> None:
@@ -47,32 +28,62 @@ def print_line(text: str, *, err: bool = False) -> None:
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    typer.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_encode)))
+    typer.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode_plain)))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """A table, or the text `empty` if there are no rows."""
-    rows = list(rows)
-    if not rows:
+    texts = [[_text(value) for value in row] for row in rows]
+    if not texts:
         typer.echo(empty)
-        return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.show_header = any(columns)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    plain_console().print(table)
+    elif _is_terminal():
+        from evertick.cli.tables import print_table  # noqa: PLC0415 - Rich takes longer to import than most commands
+
+        print_table(columns, texts)
+    else:
+        _echo_table(columns, texts)
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Names and values, one pair on each line."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in fields:
-        grid.add_row(name, _cell(value))
-    plain_console().print(grid)
+    pairs = [(name, _text(value)) for name, value in fields]
+    if _is_terminal():
+        from evertick.cli.tables import print_pairs  # noqa: PLC0415 - as above
+
+        print_pairs(pairs)
+    else:
+        _echo_aligned([list(pair) for pair in pairs])
+
+
+def _echo_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not any(columns):
+        _echo_aligned(rows)
+        return
+    is_utf = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+    _echo_aligned([columns, *rows], rule="\N{BOX DRAWINGS LIGHT HORIZONTAL}" if is_utf else "-")
+
+
+def _echo_aligned(rows: Sequence[Sequence[str]], rule: str = "") -> None:
+    """Rows in aligned columns, each on a line of its own however long it is; with a rule, a line below the first."""
+    cells = [[each.split("\n") for each in row] for row in rows]
+    widths = [max(_width(line) for lines in column for line in lines) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        for parts in zip_longest(*row, fillvalue=""):
+            padded = (part + " " * (width - _width(part)) for part, width in zip(parts, widths, strict=True))
+            typer.echo("  ".join(padded).rstrip())
+        if rule and not number:
+            typer.echo(rule * (sum(widths) + 2 * len(widths) - 2))
+
+
+def _width(text: str) -> int:
+    """The columns that a text takes in a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(letter) else 1 + (east_asian_width(letter) in "WF") for letter in text)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def utc(at: datetime | None) -> str | None:
@@ -116,6 +127,9 @@ def print_listing(
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, if that is a terminal. Yields a function that takes how many further items are done."""
+    from rich.console import Console  # noqa: PLC0415 - few commands have a bar
+    from rich.progress import Progress  # noqa: PLC0415
+
     console = Console(stderr=True)
     disabled = total < _PROGRESS_MIN or not console.is_terminal
     with Progress(console=console, transient=True, disable=disabled) as progress:
@@ -123,26 +137,19 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: progress.advance(task, done)
 
 
-def plain_console() -> Console:
-    """A console that prints text as it is."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    return console
-
-
-def _cell(value: object) -> Text:
-    """Plain text: markup and control characters in untrusted names and errors have no effect."""
+def _text(value: object) -> str:
+    """Control characters in untrusted names and errors have no effect."""
     if value is None:
-        return Text("-", style="dim")
+        return "-"
     if isinstance(value, datetime):
-        return Text(f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     if isinstance(value, dict | list):
-        return Text(terminal_safe_json(json.dumps(value, ensure_ascii=False)))
-    return Text(terminal_safe(str(value)), style=STYLES.get(str(value), ""))
+        return terminal_safe_json(json.dumps(value, ensure_ascii=False))
+    return terminal_safe(str(value))
 
 
-def _encode(value: object) -> object:
+def encode_plain(value: object) -> object:
+    """What JSON has no form for, in the form of the API."""
     if isinstance(value, datetime):
         return utc(value)
     if isinstance(value, date):

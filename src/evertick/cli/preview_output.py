@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evertick.cli.output import plain_console
+from evertick.cli.tables import plain_console
 from evertick.domain.schedule.describe.english import WEEKDAYS, length
 from evertick.domain.schedule.lint import Finding, Severity
 from evertick.domain.schedule.preview import LostTimes, PreviewRow, SchedulePreview

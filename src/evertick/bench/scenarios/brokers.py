@@ -1,7 +1,8 @@
 """Scenario `brokers`: how fast dispatchers publish ready attempts to a message broker.
 
-One-off jobs are fired into the lanes while no dispatcher runs. Then the dispatchers start. The rate counts from the
-first lease to the last outcome. Without an address the bench starts a Redis of its own, which writes its log to disk
+The dispatchers start, and publish a few messages. Then one-off jobs are fired into the lanes while the queue is closed
+(`max_running` 0), and the queue is opened. The rate counts from the first lease to the last outcome, CPU time from the
+opening of the queue. Without an address the bench starts a Redis of its own, which writes its log to disk
 each second.
 """
 
@@ -11,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -26,6 +28,7 @@ from evertick.contract.workers import MAX_READY, QueueSettings
 from evertick.usecases.tenants import connections, queues
 
 CONNECTION = "bench"
+WARM_UP_MESSAGES = 500
 START_SECONDS = 10.0
 BROKERS = ("redis", *(kind for kind in BrokerType if kind is not BrokerType.REDIS_STREAM))
 
@@ -46,6 +49,8 @@ class BrokersOptions:
     destination: Annotated[
         str, Option("The topic, routing key, stream, subject or queue URL, which must be there.")
     ] = "evertick-bench"
+    username: Annotated[str, Option("Of RabbitMQ.")] = "guest"
+    password: Annotated[str, Option("Of RabbitMQ.")] = "guest"  # noqa: S105 - what RabbitMQ has at first
     payload_bytes: PayloadBytes = 300
     dispatchers: Annotated[int, Option("Number of dispatcher processes.", 1, 64)] = 1
     seed: Seed = 1
@@ -60,32 +65,49 @@ def _fault(options: BrokersOptions) -> str | None:
 async def run(testbed: Testbed, options: BrokersOptions) -> dict[str, Any]:
     kind = BrokerType.REDIS_STREAM if options.broker == "redis" else BrokerType(options.broker)
     async with _server(testbed, options.address) as address:
-        await connections.create(testbed.tenant, _connection(kind, address), testbed.fleet.seal)
-        await queues.limit_queue(testbed.tenant, kind, QueueSettings(max_ready=MAX_READY))
-        fire_at = await testbed.now()
-        fields = workload.once(
-            fire_at,
-            payload=workload.payload(options.payload_bytes, options.seed),
-            target=_target(kind, options.destination),
-        )
-        await testbed.load(repeat(fields, options.messages), options.messages, "creating jobs")
-        await vacuum_and_checkpoint(testbed)
-        fire_seconds = await fire_all(testbed, options.messages)
-        base, cpu = await queries.written_rows(testbed.pool), testbed.cpu_seconds()
+        await connections.create(testbed.tenant, _connection(kind, address, options), testbed.fleet.seal)
         testbed.progress.begin("starting dispatchers")
-        starting = asyncio.gather(*(testbed.fleet.scheduler("dispatcher") for _ in range(options.dispatchers)))
-        leased_at, processes = await asyncio.gather(wait_for_first_lease(testbed), starting)
-        drained_at = await wait_until_drained(testbed, base, options.messages, "publishing")
+        processes = await asyncio.gather(*(testbed.fleet.scheduler("dispatcher") for _ in range(options.dispatchers)))
+        await _make_ready(testbed, kind, options, WARM_UP_MESSAGES)
+        await _publish(testbed, WARM_UP_MESSAGES)
+        await _limit(testbed, kind, max_running=0)
+        fire_at, fire_seconds = await _make_ready(testbed, kind, options, options.messages)
+        cpu = testbed.cpu_seconds()
+        await _limit(testbed, kind, max_running=None)
+        leased_at, drained_at = await _publish(testbed, options.messages)
         cpu_us = cpu_used(cpu, testbed.cpu_seconds(), options.messages / 1e6)
         await testbed.fleet.stop(*processes)
     found = await read_runs(testbed, fire_at, fire_at + INSTANT, kind)
-    first_at = min(at for at in (leased_at, found.first_started_at, drained_at) if at is not None)
+    first_at = min(at for at in (leased_at, found.first_started_at) if at is not None)
     return {
         **count_fields(found, options.messages),
         **rate_fields(options.messages, (drained_at - first_at).total_seconds()),
         "making_ready_seconds": round(fire_seconds, 3),
         "cpu_us_per_run": cpu_us,
     }
+
+
+async def _limit(testbed: Testbed, kind: BrokerType, max_running: int | None) -> None:
+    await queues.limit_queue(testbed.tenant, kind, QueueSettings(max_running=max_running, max_ready=MAX_READY))
+
+
+async def _make_ready(
+    testbed: Testbed, kind: BrokerType, options: BrokersOptions, messages: int
+) -> tuple[datetime, float]:
+    """Create jobs and fire them. Returns their fire time, and how many seconds firing took."""
+    fire_at = await testbed.now()
+    payload = workload.payload(options.payload_bytes, options.seed)
+    fields = workload.once(fire_at, payload=payload, target=_target(kind, options.destination))
+    await testbed.load(repeat(fields, messages), messages, "creating jobs")
+    await vacuum_and_checkpoint(testbed)
+    return fire_at, await fire_all(testbed, messages)
+
+
+async def _publish(testbed: Testbed, messages: int) -> tuple[datetime | None, datetime]:
+    """Wait until all is published. Returns the times of the first lease, if it was seen, and of the last outcome."""
+    base = await queries.written_rows(testbed.pool)
+    leased_at = await wait_for_first_lease(testbed)
+    return leased_at, await wait_until_drained(testbed, base, messages, "publishing")
 
 
 @asynccontextmanager
@@ -124,17 +146,17 @@ async def _until_listening(port: int) -> None:
                 return
 
 
-def _connection(kind: BrokerType, address: str) -> dict[str, Any]:
+def _connection(kind: BrokerType, address: str, options: BrokersOptions) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
     by_host = {"host": host, "port": int(port), "tls": False}
     settings: dict[BrokerType, dict[str, Any]] = {
         BrokerType.KAFKA: {"bootstrap_servers": [address], "security_protocol": "PLAINTEXT"},
-        BrokerType.RABBITMQ: {**by_host, "username": "guest"},
+        BrokerType.RABBITMQ: {**by_host, "username": options.username},
         BrokerType.REDIS_STREAM: by_host,
         BrokerType.NATS: {"servers": [address], "tls": False},
         BrokerType.SQS: {"region": "eu-central-1", "access_key_id": "bench", "endpoint_url": f"http://{address}"},
     }
-    secrets = {BrokerType.RABBITMQ: {"password": "guest"}, BrokerType.SQS: {"secret_access_key": "bench"}}
+    secrets = {BrokerType.RABBITMQ: {"password": options.password}, BrokerType.SQS: {"secret_access_key": "bench"}}
     return {"name": CONNECTION, "type": str(kind), "settings": settings[kind], "secrets": secrets.get(kind, {})}
 
 

@@ -65,6 +65,8 @@ class RunRows:
             FloorOutcome(
                 *(self._lane_id(number), self._first_seq + number, started_at, finished_at, "success"),
                 *(None, True, WORKER, None, None),
+                output=None,
+                held_ms=1,
             )
             for number in numbers
         ]

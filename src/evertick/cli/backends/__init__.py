@@ -5,14 +5,20 @@ Here is what both share. In all operations a `job` is an id or a name.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from evertick.contract.job import JobStatus
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.states import GapStatus, RunStatus
+
+if TYPE_CHECKING:  # importing all answers takes longer than most commands
+    from evertick.contract.forecast import ForecastHorizon
+    from evertick.contract.job import JobStatus
+    from evertick.contract.runs import Run
+    from evertick.contract.server import Attention, Cluster, Stats
+    from evertick.contract.workers import Queue
 
 _T = TypeVar("_T")
 
@@ -33,10 +39,11 @@ class Listing(NamedTuple, Generic[_T]):
 class JobListFilter(NamedTuple):
     """Which jobs to list. None and {} match all."""
 
-    status: JobStatus | None = None
+    status: "JobStatus | None" = None
     labels: Mapping[str, str] = {}
     name_prefix: str | None = None
     queue: str | None = None
+    finished: bool = True
 
 
 class RunListFilter(NamedTuple):
@@ -58,6 +65,29 @@ class LetterListFilter(NamedTuple):
     label: str | None = None
     died_from: datetime | None = None
     died_before: datetime | None = None
+
+
+class OverviewFigures(NamedTuple):
+    """What `evertick top` shows."""
+
+    stats: "Stats"
+    cluster: "Cluster"
+    attention: "Attention"
+    queues: "list[Queue]"
+    runs: "list[Run]"
+
+
+class ForecastFilter(NamedTuple):
+    """What to forecast: how far ahead, and of which jobs."""
+
+    horizon: "ForecastHorizon"
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+    bucket_seconds: int | None = None
+    labels: Mapping[str, str] = {}
+    queue: str | None = None
+    hottest: int = 10
+    all_tenants: bool = False
 
 
 def is_job_id(job: str) -> bool:

@@ -1,25 +1,38 @@
 """The operations of commands as calls of the HTTP API."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
+from evertick.cli.backends import (
+    ForecastFilter,
+    JobListFilter,
+    LetterListFilter,
+    Listing,
+    OverviewFigures,
+    RunListFilter,
+    is_job_id,
+)
 from evertick.client import AsyncClient, NotFound
-from evertick.contract.alerts import Alert, AlertStatus, AlertTarget
 from evertick.contract.annotations import MAX_PER_PAGE
-from evertick.contract.connections import BrokerConnection, ConnectionCheck
-from evertick.contract.events import Event, EventStream
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DeadLetter, Replay, Replaying, RunDetail, RunOrGap
-from evertick.contract.target_hosts import TargetHost
-from evertick.contract.workers import Queue, limits_of
+from evertick.contract.workers import Queue, Worker, limits_of
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.events import EventType
 
+if TYPE_CHECKING:  # only calls about them import these
+    from evertick.contract.alerts import Alert, AlertStatus, AlertTarget
+    from evertick.contract.connections import BrokerConnection, ConnectionCheck
+    from evertick.contract.events import Event, EventStream
+    from evertick.contract.forecast import Forecast, ForecastAdvice, Smear
+    from evertick.contract.target_hosts import TargetHost
+
 _T = TypeVar("_T")
 
+SMEAR_POLL_SECONDS = 0.5
 _CLIENT_ARGUMENTS = frozenset({"self", "idempotency_key", "if_match"})
 """Keyword arguments of the client that are not fields of a job."""
 
@@ -64,9 +77,10 @@ class ApiBackend:
         await self._client.jobs.delete(job_id)
         return job_id
 
-    async def trigger_job(self, job: str, payload: Any) -> str:
-        """Returns the new run's id. The payload may be JOB_PAYLOAD."""
-        return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
+    async def trigger_job(self, job: str, payload: Any, *, force: bool = False) -> tuple[str, str | None]:
+        """Returns the new run's id, and why it waits, if it does. The payload may be JOB_PAYLOAD."""
+        run = await self._client.jobs.trigger(await self._id(job), payload, force=force)
+        return run.run_id, run.waiting
 
     async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
         options: Any = filters._asdict() | {"page_size": _page(limit)}
@@ -123,61 +137,97 @@ class ApiBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await _listing(limit, self._client.queues.list(page_size=_page(limit)))
 
+    async def list_workers(self, limit: int) -> Listing[Worker]:
+        return await _listing(limit, self._client.workers.list(page_size=_page(limit)))
+
     async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
         limits: dict[str, Any] = {}
         with suppress(NotFound):  # it may get its limits before its first job
             limits = limits_of(await self._client.queues.get(name))
         return await self._client.queues.update(name, **limits | dict(changes))
 
-    async def list_targets(self, limit: int) -> Listing[TargetHost]:
+    async def list_targets(self, limit: int) -> "Listing[TargetHost]":
         return await _listing(limit, self._client.targets.list(page_size=_page(limit)))
 
-    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> TargetHost:
+    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> "TargetHost":
         return await self._client.targets.update(host, **limits)
 
-    async def reset_target(self, host: str) -> TargetHost:
+    async def reset_target(self, host: str) -> "TargetHost":
         return await self._client.targets.reset(host)
 
-    async def list_connections(self, limit: int) -> Listing[BrokerConnection]:
+    async def list_connections(self, limit: int) -> "Listing[BrokerConnection]":
         return await _listing(limit, self._client.connections.list(page_size=_page(limit)))
 
-    async def get_connection(self, name: str) -> BrokerConnection:
+    async def get_connection(self, name: str) -> "BrokerConnection":
         return await self._client.connections.get(name)
 
-    async def add_connection(self, name: str, fields: Mapping[str, Any], *, replaces: bool) -> BrokerConnection:
+    async def add_connection(self, name: str, fields: Mapping[str, Any], *, replaces: bool) -> "BrokerConnection":
         calls = self._client.connections
         return await (calls.replace(name, **fields) if replaces else calls.create(name, **fields))
 
-    async def test_connection(self, name: str) -> ConnectionCheck:
+    async def test_connection(self, name: str) -> "ConnectionCheck":
         return await self._client.connections.test(name)
 
     async def remove_connection(self, name: str) -> None:
         await self._client.connections.delete(name)
 
-    async def list_alerts(self, status: AlertStatus | None, limit: int) -> Listing[Alert]:
+    async def list_alerts(self, status: "AlertStatus | None", limit: int) -> "Listing[Alert]":
         return await _listing(limit, self._client.alerts.list(status=status, page_size=_page(limit)))
 
-    async def get_alert_target(self) -> AlertTarget:
+    async def get_alert_target(self) -> "AlertTarget":
         return await self._client.alerts.target()
 
-    async def put_alert_target(self, url: str, options: Mapping[str, Any]) -> AlertTarget:
+    async def put_alert_target(self, url: str, options: Mapping[str, Any]) -> "AlertTarget":
         return await self._client.alerts.set_target(url, **options)
 
     async def remove_alert_target(self) -> None:
         await self._client.alerts.remove_target()
 
-    async def read_events(self, cursor: str | None, types: Sequence[EventType], limit: int) -> Listing[Event]:
+    async def read_events(self, cursor: str | None, types: Sequence[EventType], limit: int) -> "Listing[Event]":
         found = self._client.events.list(cursor=cursor, types=[str(kind) for kind in types], page_size=_page(limit))
         return await _listing(limit, found)
 
-    async def get_event_stream(self) -> EventStream:
+    async def get_event_stream(self) -> "EventStream":
         return await self._client.events.stream()
 
-    async def put_event_stream(self, options: Mapping[str, Any]) -> EventStream:
+    async def put_event_stream(self, options: Mapping[str, Any]) -> "EventStream":
         return await self._client.events.set_stream(**options)
 
     async def remove_event_stream(self) -> None:
         await self._client.events.remove_stream()
+
+    async def overview(self, most_queues: int, most_runs: int) -> OverviewFigures:
+        """Figures, what needs attention, and the first queues and runs."""
+        client = self._client
+        return OverviewFigures(
+            await client.stats(),
+            await client.cluster(),
+            await client.attention(),
+            (await self.list_queues(most_queues)).items,
+            (await _listing(most_runs, client.runs.list(page_size=_page(most_runs)))).items,
+        )
+
+    async def forecast(self, filters: ForecastFilter) -> "Forecast":
+        return await self._client.forecast.get(**filters._asdict())
+
+    async def advise(self, labels: Mapping[str, str], queue: str | None) -> "ForecastAdvice":
+        return await self._client.forecast.advice(labels=labels, queue=queue)
+
+    async def apply_advice(self, advice: "ForecastAdvice", labels: Mapping[str, str], queue: str | None) -> "Smear":
+        return await self._client.forecast.apply(advice, labels=labels, queue=queue)
+
+    async def list_smears(self, limit: int) -> "Listing[Smear]":
+        return await _listing(limit, self._client.forecast.smears(page_size=_page(limit)))
+
+    async def undo_smear(self, smear_id: str) -> "Smear":
+        return await self._client.forecast.undo(smear_id)
+
+    async def finish_smear(self, smear_id: str, progress: "Callable[[Smear], None]") -> "Smear":
+        """Wait until the server has worked off a smear."""
+        while (smear := await self._client.forecast.smear(smear_id)).finished_at is None:
+            progress(smear)
+            await asyncio.sleep(SMEAR_POLL_SECONDS)
+        return smear
 
     async def test_alert_target(self) -> str:
         """Returns the run's id."""

@@ -1,28 +1,42 @@
 """The operations of commands as use cases on the database."""
 
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
-from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
+from evertick.cli.backends import (
+    ACTOR,
+    ForecastFilter,
+    JobListFilter,
+    LetterListFilter,
+    Listing,
+    OverviewFigures,
+    RunListFilter,
+    is_job_id,
+)
 from evertick.contract.alerts import Alert, AlertStatus, AlertTarget, AlertTargetRequest
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.connections import BrokerConnection, ConnectionCheck
 from evertick.contract.events import Event, EventStream, EventStreamRequest
+from evertick.contract.forecast import ApplyAdviceRequest, Forecast, ForecastAdvice, Smear
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.reading import read_settings
 from evertick.contract.runs import DeadLetter, LetterFilter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
 from evertick.contract.target_hosts import TargetHost, TargetSettings
-from evertick.contract.workers import Queue
+from evertick.contract.workers import Queue, Worker
 from evertick.domain.admission import OVERLOADED, Refused, Throttled
 from evertick.domain.events import STORED, EventType
-from evertick.usecases import audit
+from evertick.store.database import Pool
+from evertick.usecases import attention, audit, engine_status, workers
 from evertick.usecases.context import Page, TenantContext, unit_of_work
+from evertick.usecases.doctor import LIFETIME
 from evertick.usecases.errors import refusal_text
+from evertick.usecases.forecast import reading as forecasts, smears
+from evertick.usecases.forecast.reading import ForecastWish
 from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
@@ -93,9 +107,10 @@ class DatabaseBackend:
         await lifecycle.delete(self._tenant, job_id)
         return job_id
 
-    async def trigger_job(self, job: str, payload: Any) -> str:
+    async def trigger_job(self, job: str, payload: Any, *, force: bool = False) -> tuple[str, str | None]:
         async with self._admission.of(costs.OF_RUN):
-            return await requests.trigger(self._tenant, await self._id(job), payload)
+            run_id = await requests.trigger(self._tenant, await self._id(job), payload, force=force)
+            return run_id, (await self.get_run(run_id)).waiting
 
     async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
         chosen = filters._asdict()
@@ -154,6 +169,9 @@ class DatabaseBackend:
 
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await read_pages(partial(queues.list_queues, self._tenant), limit)
+
+    async def list_workers(self, limit: int) -> Listing[Worker]:
+        return await read_pages(partial(workers.list_workers, self._tenant), limit)
 
     async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
         async with unit_of_work(self._tenant) as unit:
@@ -237,6 +255,46 @@ class DatabaseBackend:
         async with unit_of_work(self._tenant) as unit:
             await events.remove_stream(unit)
             await audit.record(unit, ACTOR, "delete_event_stream", None)
+
+    async def overview(self, most_queues: int, most_runs: int) -> OverviewFigures:
+        """Figures, what needs attention, and the first queues and runs."""
+        pool = self._tenant.pool
+        assert isinstance(pool, Pool)
+        return OverviewFigures(
+            await engine_status.tenant_stats(pool, self._tenant.tenant_id),
+            await engine_status.cluster_status(pool, LIFETIME),
+            await attention.attention(self._tenant),
+            (await self.list_queues(most_queues)).items,
+            (await read_pages(partial(runs.tenant_runs, self._tenant), most_runs)).items,
+        )
+
+    async def forecast(self, filters: ForecastFilter) -> Forecast:
+        return await forecasts.forecast(self._tenant, ForecastWish(**filters._asdict()))
+
+    async def advise(self, labels: Mapping[str, str], queue: str | None) -> ForecastAdvice:
+        return await forecasts.advise(self._tenant, labels, queue)
+
+    async def apply_advice(self, advice: ForecastAdvice, labels: Mapping[str, str], queue: str | None) -> Smear:
+        rules = [rule.rule_id for rule in advice.rules if rule.rule_id is not None]
+        texts = [f"{key}:{value}" for key, value in labels.items()]
+        given = ApplyAdviceRequest(rules=rules, jitter_seconds=advice.jitter_seconds or 0, label=texts, queue=queue)
+        async with self._admission.of(costs.OF_CHANGE), unit_of_work(self._tenant) as unit:
+            smear = await smears.apply(unit, given, ACTOR)
+            await audit.record(unit, ACTOR, "apply_advice", smear.smear_id)
+            return smear
+
+    async def list_smears(self, limit: int) -> Listing[Smear]:
+        return await read_pages(partial(smears.list_smears, self._tenant), limit)
+
+    async def undo_smear(self, smear_id: str) -> Smear:
+        async with unit_of_work(self._tenant) as unit:
+            smear = await smears.undo(unit, smear_id)
+            await audit.record(unit, ACTOR, "undo_smear", smear_id)
+            return smear
+
+    async def finish_smear(self, smear_id: str, progress: Callable[[Smear], None]) -> Smear:
+        """Work off a smear: there may be no janitor."""
+        return await smears.work_off(self._tenant, smear_id, progress)
 
     async def test_alert_target(self) -> str:
         async with self._admission.of(costs.OF_RUN):

@@ -19,22 +19,26 @@ from evertick.bench.scenarios import (
     drain,
     flood,
     floor,
+    forecast,
     growth,
     hot_second,
     idle,
     lag,
     load,
     overload,
+    pages,
     register,
     schedules,
     steady,
+    submit,
     tenants,
     webhooks,
 )
 from evertick.bench.testbed import BenchProgress, ServerChoice
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import optional
-from evertick.cli.output import plain_console, print_fields, print_json
+from evertick.cli.output import print_fields, print_json
+from evertick.cli.tables import plain_console
 
 _SCENARIOS = (
     drain,
@@ -42,11 +46,14 @@ _SCENARIOS = (
     steady,
     lag,
     register,
+    submit,
     webhooks,
     brokers,
     tenants,
     overload,
     flood,
+    forecast,
+    pages,
     load,
     idle,
     growth,
@@ -133,23 +140,26 @@ def _parameters(options: type[Any]) -> list[inspect.Parameter]:
     parameters = []
     for field in fields(options):
         kind, option = get_args(hints[field.name])
-        parameters.append(_parameter(field.name, _annotation(kind, option, field.default), default=field.default))
+        default = field.default if option.parse is None else _typed(field.default)
+        parameters.append(_parameter(field.name, _annotation(kind, option), default=default))
     return parameters
 
 
-def _annotation(kind: Any, option: Option, default: Any) -> Any:
+def _typed(default: Any) -> str:
+    """A default as a user would type it: the help shows it so, and it is parsed as what users type."""
+    return default if isinstance(default, str) else ",".join(map(str, default))
+
+
+def _annotation(kind: Any, option: Option) -> Any:
     flags = () if option.flags is None else (option.flags,)
     limits: Any = {"min": option.min, "max": option.max, "help": option.help, "metavar": option.metavar}
     if option.parse is None:
         return Annotated[kind, typer.Option(*flags, **limits)]
-    shown = ",".join(map(str, default))
-    return Annotated[str, typer.Option(*flags, **limits, parser=_parser(option.parse), show_default=shown)]
+    return Annotated[str, typer.Option(*flags, **limits, parser=_parser(option.parse))]
 
 
-def _parser(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value  # the default
+def _parser(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(value: str) -> Any:
         try:
             return parse(value)
         except ValueError as error:

@@ -8,7 +8,7 @@ from evertick.cli.connection import config_file, profile_faults
 from evertick.cli.errors import Exit
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_line
-from evertick.config import ConfigInvalid, read_settings
+from evertick.config.reading import ConfigInvalid, read_settings
 
 app = typer.Typer(no_args_is_help=True, help="Check the settings.", rich_markup_mode="rich")
 

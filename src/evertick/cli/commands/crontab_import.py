@@ -7,13 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from evertick.cli.commands.jobs_import import (
-    ImportedEntry,
-    ImportEntry,
-    create_one,
-    print_failed_lines,
-    reason_of,
-)
+from evertick.cli.commands.job_files import ImportEntry
+from evertick.cli.commands.jobs_import import ImportedEntry, app, create_one, print_failed_lines, reason_of
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.errors import Exit
 from evertick.cli.options import ReplaceAll, TargetUrl, WorkerQueue, parse_fields, read_text, target_of
@@ -27,6 +22,7 @@ from evertick.sdk.declarations import check
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
 
 
+@app.command()
 @connection_options
 def crontab(
     connection: ConnectionOptions,
@@ -129,8 +125,9 @@ def _losses(parsed: Crontab, timezone: str | None) -> list[Remark]:
 def _print(imported: Sequence[ImportedEntry], faults: Sequence[Remark], losses: Sequence[Remark]) -> None:
     columns = ("line", "name", "id", "schedule", "timezone", "next run (UTC)")
     rows = [
-        (entry.number, entry.job["name"], job_id, entry.job["schedule"], entry.job["timezone"], next_run_at)
-        for entry, job_id, _, next_run_at in imported
+        (each.entry.number, job["name"], each.job_id, job["schedule"], job["timezone"], each.next_run_at)
+        for each in imported
+        for job in [each.entry.job]
     ]
     print_rows(columns, rows, empty="No jobs.")
     if losses:

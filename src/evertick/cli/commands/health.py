@@ -7,7 +7,7 @@ import typer
 
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import optional
-from evertick.config import read_settings
+from evertick.config.reading import read_settings
 from evertick.runtime.liveness import STALE_SECONDS, age_seconds
 
 _FILE = "The file in which the process reports. [dim](env EVERTICK_HEALTH_FILE)[/dim]"

@@ -18,7 +18,7 @@ from evertick.runtime.terminal import terminal_safe
 DEFAULT_LIMIT = 1_000
 CSV_COLUMNS = (
     *("scheduled_at", "job_id", "run_id", "status", "reason", "attempt", "started_at", "finished_at", "duration_ms"),
-    *("result_code", "error", "until", "count"),
+    *("result_code", "error", "until", "count", "name", "handler", "queue", "worker_id", "behind"),
 )
 
 

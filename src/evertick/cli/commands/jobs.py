@@ -1,15 +1,17 @@
 """`evertick jobs`: list, show, create and change jobs."""
 
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from msgspec.structs import asdict
 
 from evertick.cli.backends import JOB_PAYLOAD, JobListFilter
-from evertick.cli.commands import crontab_import, jobs_import
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
+from evertick.cli.errors import exit_on_error
+from evertick.cli.lazy import LazyGroup
 from evertick.cli.options import (
+    FileFormat,
     Limit,
     TargetUrl,
     WorkerQueue,
@@ -22,12 +24,21 @@ from evertick.cli.output import print_document, print_listing, print_result, utc
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed
 
-app = typer.Typer(
-    no_args_is_help=True, help="List, show, add, edit, pause, trigger and delete jobs.", rich_markup_mode="rich"
-)
-app.add_typer(jobs_import.app, name="import")
-jobs_import.app.command("crontab")(crontab_import.crontab)
 
+class _Commands(LazyGroup):
+    later: ClassVar = {
+        "import": ("crontab_import:app", "Import jobs from a file (jobs import FILE) or from another source.")
+    }
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    help="List, show, add, edit, export, pause, trigger and delete jobs.",
+    rich_markup_mode="rich",
+)
+
+ALL_JOBS = 10_000_000
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id or name of the job.")]
 Timezone = Annotated[str | None, typer.Option("--timezone", "-z", metavar="ZONE", help="IANA name of the time zone.")]
 Payload = Annotated[str | None, typer.Option(metavar="JSON", help="Payload of each run.")]
@@ -138,9 +149,10 @@ def list_jobs(
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
     name_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only names that start with this.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also jobs that have finished, such as one-offs.")] = False,
     limit: Limit = 50,
 ) -> None:
-    """List jobs in the order of their creation.
+    """List jobs in the order of their creation. Those that have finished are listed with --all or --status finished.
 
     [bold]Examples[/bold]
 
@@ -150,7 +162,8 @@ def list_jobs(
 
       evertick jobs list --url https://evertick.example.com --api-key-file ~/.evertick-key
     """
-    filters = JobListFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
+    has_finished = every or status is not None
+    filters = JobListFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue, has_finished)
     print_listing(
         call(connection, lambda backend: backend.list_jobs(filters, limit)),
         ("id", "name", "status", "schedule", "last run (UTC)", "result", "failures", "next run (UTC)"),
@@ -161,6 +174,33 @@ def list_jobs(
         empty="No jobs.",
         as_json=connection.as_json,
     )
+
+
+@app.command()
+@connection_options
+def export(
+    connection: ConnectionOptions,
+    *,
+    file_format: Annotated[FileFormat, typer.Option("--format", help="Of what is printed.")] = FileFormat.NDJSON,
+    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
+    name_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only names that start with this.")] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="Also one-offs that have fired.")] = False,
+) -> None:
+    """Print the definitions of all jobs, as `jobs import` takes them. Fields with their default are left out.
+
+    [bold]Examples[/bold]
+
+      evertick jobs export > jobs.ndjson
+
+      evertick jobs export --format yaml --label team:growth > jobs.yaml
+    """
+    from evertick.cli.commands.job_files import document_of, write_documents  # noqa: PLC0415 - computes schedules
+
+    filters = JobListFilter(None, parse_pairs("--label", label or (), ":"), name_prefix, queue, finished)
+    found = call(connection, lambda backend: backend.list_jobs(filters, ALL_JOBS))
+    with exit_on_error():
+        typer.echo(write_documents([document_of(job) for job in found.items], file_format), nl=False)
 
 
 @app.command()
@@ -218,16 +258,27 @@ def trigger(
     job: JobName,
     *,
     payload: Annotated[str | None, typer.Option(metavar="JSON", help="Payload instead of the job's own.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start a run even beside one that the job's policy excludes.")
+    ] = False,
 ) -> None:
     """Run a job now. Its schedule is not affected.
 
-    [bold]Example[/bold]
+    While another run of the job is open, its concurrent_policy decides: SKIP refuses the trigger, QUEUE lets it wait,
+    REPLACE cancels the other run, ALLOW starts it up to max_concurrent. Jobs with the schedule `manual`, with a key or
+    with max_running refuse nothing.
+
+    [bold]Examples[/bold]
 
       evertick jobs trigger send-weekly-report --payload '{"report_type": "trial"}'
+
+      evertick jobs trigger send-weekly-report --force
     """
     chosen = JOB_PAYLOAD if payload is None else parse_json("--payload", payload)
-    run_id = call(connection, lambda backend: backend.trigger_job(job, chosen))
-    print_result({"run_id": run_id}, f"{run_id} will run as soon as a worker is free.", as_json=connection.as_json)
+    run_id, waiting = call(connection, lambda backend: backend.trigger_job(job, chosen, force=force))
+    result = {"run_id": run_id} | ({} if waiting is None else {"waiting": waiting})
+    text = f"{run_id} will run as soon as a worker is free." if waiting is None else f"{run_id} is {waiting}."
+    print_result(result, text, as_json=connection.as_json)
 
 
 @app.command()

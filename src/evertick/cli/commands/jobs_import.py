@@ -1,23 +1,36 @@
-"""`evertick jobs import`: creates jobs from a file, NDJSON or a JSON array. `crontab_import` reads crontabs."""
+"""`evertick jobs import`: creates jobs from a file, or says what it would change. `crontab_import` reads crontabs."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperGroup
 
+from evertick.cli.commands.job_files import (
+    FieldChange,
+    ImportEntry,
+    changes_between,
+    document_of,
+    plain_document,
+    read_entries,
+    without_read_only,
+)
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
-from evertick.cli.errors import REJECTIONS, Exit, error_lines, fault_lines
-from evertick.cli.options import ReplaceAll, read_text
+from evertick.cli.errors import REJECTIONS, Exit, error_lines, exit_on_error, fault_lines
+from evertick.cli.options import FileFormat, ReplaceAll, read_text
 from evertick.cli.output import print_json, print_line, print_rows, progress_bar
+from evertick.client import NotFound
+from evertick.contract.job import timing_of
+from evertick.contract.job_reading import read_spec
 from evertick.contract.jobs import Verdict
 from evertick.domain.admission import QuotaName, Throttled
 from evertick.domain.errors import EvertickError
+from evertick.domain.job.definition import define
 from evertick.domain.schedule.describe.english import counted
-from evertick.usecases.errors import QuotaReached
+from evertick.usecases.errors import JobNotFound, QuotaReached
 
 BATCH = 250
 """Jobs in one request: small enough for the largest payloads and for a progress bar that moves."""
@@ -41,21 +54,17 @@ app = typer.Typer(
 )
 
 
-class ImportEntry(NamedTuple):
-    """A job of the file: by its line, or by its number in an array. `fault`: the line is not JSON."""
-
-    number: int
-    job: Any
-    fault: str | None = None
-
-
 class ImportedEntry(NamedTuple):
-    """The job that was created from an entry, or the reason why none was. A dry run creates none."""
+    """The job that was created from an entry, or the reason why none was. A dry run creates none.
+
+    `changes`: what a dry run says of a job that is there; None if it would be new.
+    """
 
     entry: ImportEntry
     job_id: str | None = None
     fault: str | None = None
     next_run_at: datetime | None = None
+    changes: Sequence[FieldChange] | None = None
 
     @property
     def name(self) -> str | None:
@@ -71,27 +80,44 @@ Importer: TypeAlias = Callable[[Backend, Sequence[ImportEntry]], AsyncIterator[l
 def import_file(
     connection: ConnectionOptions,
     file: Annotated[
-        typer.FileText, typer.Argument(metavar="FILE", encoding="utf-8", help="NDJSON or a JSON array; - is stdin.")
+        typer.FileText,
+        typer.Argument(metavar="FILE", encoding="utf-8", help="NDJSON, a JSON array or YAML; - is stdin."),
     ],
     *,
     replace: ReplaceAll = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and say what it would change.")] = False,
+    file_format: Annotated[
+        FileFormat | None, typer.Option("--format", help="Of the file. [dim](by its name or its beginning)[/dim]")
+    ] = None,
 ) -> None:
-    """Create the jobs of a file: one JSON object on each line, or an array of objects, with the fields of the API.
+    """Create the jobs of a file: one JSON object on each line, or a list of objects, with the fields of the API.
 
-    Invalid lines are reported. The other lines are imported.
+    Invalid lines are reported. The other lines are imported. With --replace, a field that a job of the file leaves out
+    gets its default. Fields that only answers have (job_id, status, next_run_at, …) are ignored, so a file that
+    `evertick jobs export` or the API has written can be imported; a paused job is not paused by it.
 
     [bold]Examples[/bold]
 
       evertick jobs import jobs.ndjson
 
-      evertick jobs list --json --limit 1000 | jq -c '.[] | {name, schedule, target}' | evertick jobs import - --replace
+      evertick jobs export --format yaml > jobs.yaml
+
+      evertick jobs import jobs.yaml --replace --dry-run
     """
-    entries = parse_entries(read_text(file))
+    if file_format is None and file.name.endswith((".yaml", ".yml")):
+        file_format = FileFormat.YAML
+    with exit_on_error():
+        entries = [without_read_only(entry) for entry in read_entries(read_text(file), file_format)]
     readable = [entry for entry in entries if entry.fault is None]
     imported = [ImportedEntry(entry, fault=entry.fault) for entry in entries if entry.fault is not None]
     if readable:
-        imported += _import(connection, readable, _replace_each if replace else _add_batches)
-    _print_result(sorted(imported, key=lambda each: each.entry.number), as_json=connection.as_json)
+        importer = partial(_compare, replace=replace) if dry_run else _replace_each if replace else _add_batches
+        imported += _import(connection, readable, importer)
+    imported.sort(key=lambda each: each.entry.number)
+    if dry_run:
+        _print_dry_run(imported, as_json=connection.as_json)
+    else:
+        _print_result(imported, as_json=connection.as_json)
 
 
 def _import(connection: ConnectionOptions, entries: Sequence[ImportEntry], importer: Importer) -> list[ImportedEntry]:
@@ -114,22 +140,30 @@ def _import(connection: ConnectionOptions, entries: Sequence[ImportEntry], impor
     return imported
 
 
-def parse_entries(text: str) -> list[ImportEntry]:
-    """The jobs of a file. An invalid array is wrong usage. An invalid line is a fault of that line."""
-    if text.lstrip("\ufeff \t\r\n").startswith("["):
-        try:
-            return [ImportEntry(number, job) for number, job in enumerate(json.loads(text.lstrip("\ufeff")), 1)]
-        except ValueError as error:
-            raise typer.BadParameter(f"the file is not a JSON array: {error}") from None
-    lines = enumerate(text.lstrip("\ufeff").split("\n"), 1)
-    return [_parse_line(number, line) for number, line in lines if line.strip()]
+async def _compare(
+    backend: Backend, entries: Sequence[ImportEntry], *, replace: bool
+) -> AsyncIterator[list[ImportedEntry]]:
+    """What an import would do."""
+    for entry in entries:
+        yield [await _compare_one(backend, entry, replace=replace)]
 
 
-def _parse_line(number: int, text: str) -> ImportEntry:
+async def _compare_one(backend: Backend, entry: ImportEntry, *, replace: bool) -> ImportedEntry:
     try:
-        return ImportEntry(number, json.loads(text))
-    except ValueError as error:
-        return ImportEntry(number, None, f"is not JSON: {error}")
+        spec = read_spec(entry.job)
+        # Also what a schedule's text means.
+        define(timing_of(spec), 0, datetime.now(UTC), datetime.now(UTC))
+    except REJECTIONS as rejection:
+        return ImportedEntry(entry, fault=reason_of(rejection))
+    if spec.name is None:
+        return ImportedEntry(entry, fault="name: is needed to replace a job" if replace else None)
+    try:
+        known = await backend.get_job(spec.name)
+    except (JobNotFound, NotFound):
+        return ImportedEntry(entry)
+    if not replace:
+        return ImportedEntry(entry, fault=f"name: {spec.name!r} is the name of another job: use --replace")
+    return ImportedEntry(entry, known.job_id, changes=changes_between(document_of(known), plain_document(spec)))
 
 
 async def _add_batches(backend: Backend, entries: Sequence[ImportEntry]) -> AsyncIterator[list[ImportedEntry]]:
@@ -201,6 +235,35 @@ def _print_result(imported: Sequence[ImportedEntry], *, as_json: bool) -> None:
     else:
         rows = [(each.entry.number, each.name, each.job_id) for each in created]
         print_rows(("line", "name", "id"), rows, empty="No jobs.")
+        print_failed_lines([(each.entry.number, each.fault) for each in failed])
+    if failed:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _print_dry_run(compared: Sequence[ImportedEntry], *, as_json: bool) -> None:
+    valid = [each for each in compared if each.fault is None]
+    failed = [each for each in compared if each.fault is not None]
+    if as_json:
+        print_json(
+            {
+                "created": [each.name for each in valid if each.changes is None],
+                "changed": {
+                    str(each.name): {change.field: [change.before, change.after] for change in each.changes}
+                    for each in valid
+                    if each.changes
+                },
+                "unchanged": [each.name for each in valid if each.changes is not None and not each.changes],
+                "failed": [{"line": each.entry.number, "reason": each.fault} for each in failed],
+            }
+        )
+    else:
+        for each in valid:
+            if each.changes is None:
+                print_line(f"+ {each.name or 'a job without a name'}: new")
+            for change in each.changes or ():
+                print_line(f"~ {each.name}: {change}")
+        unchanged = sum(each.changes is not None and not each.changes for each in valid)
+        typer.echo(f"{counted(unchanged, 'job')} unchanged. Nothing was imported.")
         print_failed_lines([(each.entry.number, each.fault) for each in failed])
     if failed:
         raise typer.Exit(Exit.FAILED)

@@ -12,8 +12,9 @@ from evertick.cli.output import print_json
 from evertick.cli.preview_output import document_of, print_table
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.limits import PREVIEW_MAX_ROWS
 from evertick.domain.policies import DST_PRESETS, DstGap, DstOverlap
-from evertick.domain.schedule.preview import MAX_ROWS, SchedulePreview, as_new_job, preview as compute_preview
+from evertick.domain.schedule.preview import SchedulePreview, as_new_job, preview as compute_preview
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.stable_hash import stable_int
 
@@ -29,7 +30,7 @@ class PreviewOptions(NamedTuple):
         str | None,
         typer.Option(metavar="INSTANT", help=f"Fire times after this, as in {EXAMPLE_INSTANT}. (default: now)"),
     ] = None
-    rows: Annotated[int, typer.Option("--count", "-n", min=1, max=MAX_ROWS, help="Number of fire times.")] = 10
+    rows: Annotated[int, typer.Option("--count", "-n", min=1, max=PREVIEW_MAX_ROWS, help="Number of fire times.")] = 10
     dst_gap: Annotated[
         DstGap | None, typer.Option(help="What to do at a local time that DST skips. (default: catch_up)")
     ] = None

@@ -1,14 +1,15 @@
-"""`evertick queues`: which queues there are, what limits them, and how full they are."""
+"""`evertick queues` and `evertick workers`: the queues, their limits, how full they are, and who serves them."""
 
 from operator import attrgetter
 from typing import Annotated
 
 import typer
-from msgspec.structs import asdict
 
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit, limit_option, optional, read_limits
-from evertick.cli.output import print_document, print_listing
+from evertick.cli.output import print_fields, print_json, print_listing
+from evertick.contract.workers import Queue, Worker
+from evertick.domain.states import WorkerRole
 
 app = typer.Typer(no_args_is_help=True, help="List and limit queues.", rich_markup_mode="rich")
 
@@ -16,19 +17,61 @@ app = typer.Typer(no_args_is_help=True, help="List and limit queues.", rich_mark
 @app.command("list")
 @connection_options
 def list_queues(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
-    """List queues by name.
+    """List queues by name: their limits, how full they are, how many workers serve them, and which handlers none does.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
       evertick queues list
+
+      evertick queues list --json | jq '.[] | {name, handlers}'
     """
     print_listing(
         call(connection, lambda backend: backend.list_queues(limit)),
-        ("queue", "max running", "rate limit", "rate burst", "max ready", "ready", "oldest due", "full"),
-        attrgetter("name", "max_running", "rate_limit", "rate_burst", "max_ready", "ready", "oldest_due_at", "is_full"),
+        (*_LIMITS, "ready", "oldest due", "full", "workers", "handlers", "nobody serves"),
+        _row_of,
         empty="No queues.",
         as_json=connection.as_json,
     )
+
+
+_LIMITS = ("queue", "max running", "rate limit", "rate burst", "max ready")
+_limits_of = attrgetter("name", "max_running", "rate_limit", "rate_burst", "max_ready")
+
+
+def _row_of(queue: Queue) -> tuple[object, ...]:
+    served = ", ".join(each.handler for each in queue.handlers if each.workers)
+    unserved = ", ".join(queue.unserved)
+    return (
+        *(*_limits_of(queue), queue.ready, queue.oldest_due_at, queue.is_full, queue.workers),
+        *(served or None, unserved or None),
+    )
+
+
+@connection_options
+def workers(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
+    """List workers and dispatchers by name: which queues and handlers each serves, and its last heartbeat.
+
+    [bold]Examples[/bold]
+
+      evertick workers
+
+      evertick workers --json | jq -r '.[] | select(.is_alive) | .worker_id'
+    """
+    print_listing(
+        call(connection, lambda backend: backend.list_workers(limit)),
+        ("worker", "role", "alive", "version", "last heartbeat (UTC)", "queues", "handlers"),
+        _worker_row,
+        empty="No workers.",
+        as_json=connection.as_json,
+    )
+
+
+def _worker_row(worker: Worker) -> tuple[object, ...]:
+    names = {name for each in worker.queues for name in each.handlers or ()}
+    is_any = any(each.handlers is None for each in worker.queues)
+    handlers = None if worker.role == WorkerRole.DISPATCHER else "any" if is_any else ", ".join(sorted(names))
+    queues = ", ".join(each.queue for each in worker.queues)
+    return worker.worker_id, worker.role, worker.is_alive, worker.version, worker.seen_at, queues, handlers
 
 
 @app.command()
@@ -62,4 +105,7 @@ def edit(
     limits = {"max_running": max_running, "rate_limit": rate_limit, "rate_burst": rate_burst, "max_ready": max_ready}
     changes = read_limits(**limits)
     changed = call(connection, lambda backend: backend.edit_queue(queue, changes))
-    print_document(asdict(changed), as_json=connection.as_json)
+    if connection.as_json:
+        print_json(changed)
+    else:
+        print_fields(zip(_LIMITS, _limits_of(changed), strict=True))

@@ -1,19 +1,19 @@
 """`evertick runs`: list, follow, show, cancel and replay runs."""
 
 import asyncio
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 from msgspec.structs import asdict
-from rich.console import Console
-from rich.text import Text
 
 from evertick.cli.backends import RunListFilter
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.options import EXAMPLE_INSTANT, Limit, parse_instant
-from evertick.cli.output import STYLES, print_fields, print_json, print_listing, print_result, print_rows
-from evertick.contract.runs import Gap, RunOrGap
-from evertick.domain.schedule.describe.english import counted
+from evertick.cli.output import print_fields, print_json, print_line, print_listing, print_result, print_rows
+from evertick.contract.runs import Gap, Run, RunOrGap
+from evertick.domain.serving import rough_duration
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal import terminal_safe
@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and rep
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, as `runs list` shows it.")]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job's runs, and its gaps.")]
 
-RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
+RUN_COLUMNS = ("scheduled (UTC)", "job", "handler", "run", "status", "reason", "attempt", "took", "error")
 TAIL_PAGE = 200
 """How many of the newest runs `runs tail` reads at a time."""
 MAX_BURST = 5_000
@@ -99,6 +99,8 @@ def list_runs(
         raise typer.BadParameter("a list of ticks that did not run needs --job")
     filters = RunListFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
     found = call(connection, lambda backend: backend.list_runs(filters, limit))
+    # Of all jobs they come by their latest attempts.
+    found.items.sort(key=lambda entry: entry.scheduled_at, reverse=True)
     print_listing(found, RUN_COLUMNS, row_of, empty="No runs.", as_json=connection.as_json)
 
 
@@ -115,14 +117,27 @@ def show(connection: ConnectionOptions, run: RunId) -> None:
     if connection.as_json:
         print_json(detail)
         return
-    print_fields(asdict(detail.run).items())
+    output = None if detail.output is None else json.dumps(detail.output, ensure_ascii=False)
+    fields = asdict(detail.run) | {"error": _first_line(detail.error), "output": output}
+    if (going := running_for(detail)) is not None:
+        fields["running for"] = going
+    print_fields(fields.items())
     typer.echo()
     rows = [
-        (each.attempt, each.status, each.started_at, _duration(each.duration_ms), each.worker_id, each.error)
+        (
+            *(each.attempt, each.status, each.started_at, _duration(each.duration_ms)),
+            *(each.worker_id, _first_line(each.error)),
+        )
         for each in detail.attempts
     ]
     columns = ("attempt", "status", "started (UTC)", "took", "worker", "error")
     print_rows(columns, rows, empty="No attempt yet.")
+    for each in detail.attempts:
+        _, _, traceback = (each.error or "").partition("\n")
+        if traceback:
+            typer.echo(f"\nTraceback of attempt {each.attempt}:")
+            for line in traceback.splitlines():
+                print_line(line)
 
 
 @app.command()
@@ -179,7 +194,11 @@ def _key(entry: RunOrGap) -> tuple[object, ...]:
 
 
 def _state(entry: RunOrGap) -> tuple[object, ...]:
-    return (entry.until, entry.count) if isinstance(entry, Gap) else (entry.status, entry.attempt)
+    if isinstance(entry, Gap):
+        return entry.until, entry.count
+    # For how long it waits is not news.
+    is_unserved = entry.waiting is not None and "serves" in entry.waiting
+    return entry.status, entry.attempt, is_unserved
 
 
 async def _newest(backend: Backend, filters: RunListFilter, tracker: ChangeTracker) -> list[RunOrGap]:
@@ -194,20 +213,43 @@ def print_entry(entry: RunOrGap, *, as_json: bool) -> None:
     if as_json:
         print_json(entry, indent=None)
         return
-    scheduled_at, name, status, reason, attempt, took, error = row_of(entry)
-    line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")
+    from rich.console import Console  # noqa: PLC0415 - as in `output`
+    from rich.text import Text  # noqa: PLC0415
+
+    from evertick.cli.tables import STYLES  # noqa: PLC0415
+
+    scheduled_at, name, handler, run_id, status, reason, attempt, took, error = row_of(entry)
+    line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  ")
+    line.append(terminal_safe("  ".join(str(each) for each in (name, handler, run_id) if each is not None) + "  "))
     line.append(f"{status!s:<9}", STYLES.get(str(status), ""))
-    rest = [f"  {reason}", f"attempt {attempt}" if attempt else None, took, " ".join(str(error or "").split()) or None]
+    rest = [f"  {reason}", f"attempt {attempt}" if attempt else None, took, error]
     line.append(terminal_safe("  ".join(str(each) for each in rest if each is not None)))
     Console(highlight=False).print(line, soft_wrap=True)
 
 
 def row_of(entry: RunOrGap) -> tuple[object, ...]:
-    """The columns of a run or a gap."""
+    """The columns of a run or a gap. Why a run waits, or how far it is, stands where the error of others does."""
     if isinstance(entry, Gap):
-        return entry.scheduled_at, counted(entry.count, "tick"), entry.status, entry.reason, None, None, None
-    took = _duration(entry.duration_ms)
-    return entry.scheduled_at, entry.run_id, entry.status, entry.reason, entry.attempt, took, entry.error
+        behind = None if entry.behind is None else f"behind {entry.behind}"
+        ticks = f"{entry.count} tick{'s' * (entry.count != 1)}"
+        return entry.scheduled_at, None, None, ticks, entry.status, entry.reason, None, None, behind
+    going = running_for(entry)
+    took = _duration(entry.duration_ms) if going is None else f"running for {going}"
+    return (
+        *(entry.scheduled_at, entry.name, entry.handler, entry.run_id, entry.status, entry.reason, entry.attempt),
+        *(took, entry.waiting or entry.progress or _first_line(entry.error)),
+    )
+
+
+def running_for(run: Run) -> str | None:
+    """How long a run that is running has been, by this machine's clock; None if that is not known."""
+    if run.status != RunStatus.RUNNING or run.started_at is None:
+        return None
+    return rough_duration(max(timedelta(0), datetime.now(UTC) - run.started_at))
+
+
+def _first_line(error: str | None) -> str | None:
+    return None if error is None else error.partition("\n")[0]
 
 
 def _duration(milliseconds: float | None) -> str | None:

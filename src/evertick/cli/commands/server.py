@@ -12,12 +12,14 @@ from evertick.cli.connection import DatabaseOptions, database_options, settings_
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional, settings_with
 from evertick.cli.output import print_json, print_rows
-from evertick.config import Settings, checked
+from evertick.config.reading import checked
+from evertick.config.settings import Settings
 from evertick.runtime.liveness import reporting_liveness
-from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
+from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.store.database import open_pool
 from evertick.store.location import DatabaseAddress
+from evertick.store.migrate import Obstacle
 from evertick.store.migration_plan import Step
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
@@ -26,6 +28,7 @@ from evertick.wiring import (
     database,
     database_location,
     first_key,
+    login_link,
     migrate_database,
     node_name,
     plan_migration,
@@ -66,7 +69,7 @@ def up(
     roles: Roles = ALL_ROLES,
     metrics_port: MetricsPort = None,
     no_migrate: NoMigrate = False,
-    log_level: LogLevel = DEFAULT_LEVEL,
+    log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
     """Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks.
@@ -85,8 +88,8 @@ def up(
       evertick up --no-migrate --roles api,dispatcher --database-url postgresql://evertick@db.internal/evertick
     """
     with exit_on_error():
-        settings = settings_with(database_url, data_dir, log_format)
-        set_up_logs(log_level, settings.log_format)
+        settings = settings_with(database_url, data_dir, log_format, log_level)
+        set_up_logs(settings.log_level, settings.log_format)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
         if no_migrate:
             _serve(settings, roles, metrics_port, require_current_schema, create=False)
@@ -100,7 +103,7 @@ def scheduler(
     data_dir: DataDir = None,
     roles: Roles = SCHEDULER_ROLES,
     metrics_port: MetricsPort = None,
-    log_level: LogLevel = DEFAULT_LEVEL,
+    log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
     """Run one scheduler of a cluster. The database must be migrated.
@@ -112,8 +115,8 @@ def scheduler(
       evertick scheduler --database-url postgresql://evertick@db.internal/evertick
     """
     with exit_on_error():
-        settings = settings_with(database_url, data_dir, log_format)
-        set_up_logs(log_level, settings.log_format)
+        settings = settings_with(database_url, data_dir, log_format, log_level)
+        set_up_logs(settings.log_level, settings.log_format)
         if settings.database_url is None and settings.data_dir is None:
             typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
             raise typer.Exit(Exit.USAGE)
@@ -162,10 +165,18 @@ async def _print_ready(
         typer.echo(f"Evertick is ready: {where}")
         return
     logger.info("%s", where)
-    key = await first_key(url) if shows_key else None  # where others migrate, stdout may be a log that others read
+    # Both before it is ready: nothing may fail after that. Where others migrate, stdout may be a log that others read.
+    key = await first_key(url) if shows_key else None
+    link = await login_link(url) if shows_key else None
     typer.echo(f"Evertick is ready at {address}")
     if key is not None:
         typer.echo(f"API key: {key}")
+    elif shows_key:  # on stderr: scripts read the two lines above
+        typer.echo("Keys are shown once, when they are made. For another: evertick keys create --role admin", err=True)
+    if link is not None:
+        typer.echo(
+            f"Dashboard: {address}{settings.path_prefix or ''}/login/link?token={link} (works once, for 10 minutes)"
+        )
 
 
 @database_options
@@ -188,7 +199,7 @@ def migrate(
         settings = settings_of(options)
         if plan:
             with database(settings) as url:
-                _print_plan(uvloop.run(plan_migration(url)), database_location(settings))
+                _print_plan(*uvloop.run(plan_migration(url)), database_location(settings))
             return
         applied: list[str] = []
         with database(settings, create=True) as url:
@@ -199,11 +210,13 @@ def migrate(
         typer.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")
 
 
-def _print_plan(steps: list[Step], location: str) -> None:
+def _print_plan(steps: list[Step], obstacle: Obstacle | None, location: str) -> None:
     if not steps:
         typer.echo(f"-- The schema of {location} is up to date: nothing to do.")
         return
     typer.echo(f"-- For {location}, in one transaction; each lock is held until its end.")
+    if obstacle is not None:
+        typer.echo(f"-- NOT POSSIBLE YET: {obstacle.what}. To do: {obstacle.todo}.")
     for number, step in enumerate(steps, 1):
         typer.echo(f"\n-- {step.migration}, statement {number} of {len(steps)}: {step.lock}")
         typer.echo(f"{step.statement};")

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ from evertick.cli.connection import server_with_key
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional
 from evertick.cli.output import print_line
+from evertick.cli.worker_processes import MAX_PROCESSES, WorkerProcesses
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
-from evertick.config import read_settings
+from evertick.config.reading import read_settings
 from evertick.runtime.liveness import reporting_liveness
-from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
+from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
@@ -34,21 +36,33 @@ def worker(
     ],
     *,
     queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Queue to take runs from. [dim](the app's own)[/dim]")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Queue to take runs from. Can be repeated. [dim](the app's own)[/dim]"),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of concurrent runs. [dim](the app's own)[/dim]")
+        int | None,
+        typer.Option(min=1, help="Maximum number of concurrent runs of each process. [dim](the app's own)[/dim]"),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=MAX_PROCESSES, help="Number of processes, for handlers that use the CPU.")
+    ] = 1,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a Python file below the working directory changes.")
+    ] = False,
     url: Annotated[str | None, optional("--url", _SERVER, metavar="URL")] = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     metrics_port: MetricsPort = None,
-    log_level: LogLevel = DEFAULT_LEVEL,
+    log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
     """Run the handlers of an App. Schedulers are other processes. Start as many workers as the load needs.
 
-    Ctrl-C or SIGTERM stops it gracefully: it takes no new runs, waits for running handlers, and puts back the rest.
+    Ctrl-C or SIGTERM stops it gracefully: it takes no new runs, waits for running handlers, and puts back the rest. A
+    second one hands running ones back at once.
+
+    With --processes, each process is a worker of its own, and serves its metrics on the next port. If one ends by
+    itself, the others are stopped, and the command ends with its exit code.
 
     [bold]Examples[/bold]
 
@@ -56,10 +70,15 @@ def worker(
 
       evertick worker tasks:app --queue billing --concurrency 20 --database-url postgresql://evertick@db.internal/evertick
 
+      evertick worker tasks:app --queue mail --queue reports --processes 4
+
+      evertick worker tasks:app --reload
+
       evertick worker tasks:app --url https://evertick.example.com
     """
     with exit_on_error():
-        set_up_logs(log_level, log_format or read_settings().log_format)
+        settings = read_settings()
+        set_up_logs(log_level or settings.log_level, log_format or settings.log_format, has_users_code=True)
     if url is not None and database_url is not None:
         raise typer.BadParameter("--url and --database-url exclude each other")
     # The app reads the environment when it connects. Settings in its own code override the environment.
@@ -70,19 +89,36 @@ def worker(
         os.environ["EVERTICK_DATA_DIR"] = str(data_dir)
     if metrics_port is not None:
         os.environ["EVERTICK_METRICS_PORT"] = str(metrics_port)
+    if processes > 1 or reload:
+        command = ["worker", app, *_options_of_child(queue, concurrency, url, log_level, log_format)]
+        with exit_on_error():
+            raise typer.Exit(WorkerProcesses(command, processes, Path.cwd() if reload else None).run())
     # Not inside `exit_on_error`: an exception in the app's own code is shown with its traceback.
     loaded = load_app(app)
     raise_descriptor_limit()
     options = loaded.worker_options
+    first, *others = dict.fromkeys(queue or [options.queue])
     loaded.worker_options = replace(
-        options, queue=queue or options.queue, concurrency=concurrency or options.concurrency
+        options, queue=first, more_queues=tuple(others), concurrency=concurrency or options.concurrency
     )
     with exit_on_error():
         if url is not None or _is_remote(loaded):
             _work_remotely(loaded, url)
         else:
-            what = f"a worker of {loaded.name} on queue {loaded.worker_options.queue}"
+            what = f"a worker of {loaded.name} on queue {', '.join(loaded.worker_options.queues)}"
             uvloop.run(_work(loaded.running(schedules=False), what))
+
+
+def _options_of_child(
+    queues: list[str] | None, concurrency: int | None, url: str | None, log_level: str | None, log_format: str | None
+) -> Iterator[str]:
+    """What the environment does not tell."""
+    for name in queues or ():
+        yield from ("--queue", name)
+    given = {"--concurrency": concurrency, "--url": url, "--log-level": log_level, "--log-format": log_format}
+    for option, value in given.items():
+        if value is not None:
+            yield from (option, str(value))
 
 
 def _is_remote(app: App) -> bool:
