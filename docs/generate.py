@@ -6,13 +6,23 @@ With `--check` it writes nothing, and fails if a page is stale.
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from evertick.api.app import operations
+from evertick.api.openapi.document import describe
 from evertick.domain.events import EventType
 from evertick.domain.states import GapReason, OpenAttempt, Outcome, RunReason, RunStatus, StateWord, gap_status
 from evertick.metrics.catalog import ALL, LAG_BOUNDS, PROCESS
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent / "tests"))
+sys.path[:0] = [str(DOCS), str(DOCS.parent / "tests")]
+
+from generators.cli_page import cli_page  # noqa: E402 - as those below
+from generators.diagrams import DIAGRAMS  # noqa: E402 - as those below
+from generators.errors_page import errors_page  # noqa: E402 - as those below
+from generators.http_page import event_types_page, http_page  # noqa: E402 - as those below
 
 from state_model import ATTEMPT_TRANSITIONS, RUN_TRANSITIONS, Event  # noqa: E402 - from beside the tests
 
@@ -23,7 +33,7 @@ _INTRO = """\
 
 A **run** is one occurrence of a job. It has one or more **attempts**. Each attempt ends with exactly one outcome.
 The worker's result, the reaper's `lost` and a user's `cancelled` may race: the first one that is recorded
-counts, the others are ignored. There are no transitions besides those in the diagrams."""
+counts, the others are ignored. There are no transitions besides those in the tables."""
 
 _RUN_NOTES = """\
 - A `pending` run waits for its first fire, for another run, after a deferral, or in a lane for a worker. A retry is
@@ -40,29 +50,20 @@ _ATTEMPT_NOTES = """\
 - A cancelled attempt that was never leased stays in its lane; leases skip it."""
 
 
-def _mermaid(transitions: Iterable[tuple[tuple[str | None, str], str]]) -> str:
-    """A `stateDiagram-v2` with one arrow per pair of states, labelled with the events that take it."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for (source, event), target in transitions:
-        arrows.setdefault((source or "[*]", target), []).append(event)
-    lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
-    sources = {source for source, _ in arrows}
-    finals = dict.fromkeys(target for _, target in arrows if target not in sources)
-    return "\n".join(["stateDiagram-v2", *lines, *(f"    {final} --> [*]" for final in finals)])
-
-
 def states_page() -> str:
     """The whole of `docs/states.md`."""
     parts = [
         _INTRO,
         "## Runs",
-        _diagram(RUN_TRANSITIONS.items()),
+        "![The states of a run](images/run-states.svg)",
+        _transitions(RUN_TRANSITIONS.items()),
         _table("status", RunStatus),
         _RUN_NOTES,
         "Why a run exists:",
         _table("reason", RunReason),
         "## Attempts",
-        _diagram(ATTEMPT_TRANSITIONS.items()),
+        "![The states of an attempt](images/attempt-states.svg)",
+        _transitions(ATTEMPT_TRANSITIONS.items()),
         _table("state", [*OpenAttempt, *Outcome]),
         _ATTEMPT_NOTES,
         "## Events",
@@ -74,8 +75,13 @@ def states_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _diagram(transitions: Iterable[tuple[tuple[str | None, str], str]]) -> str:
-    return f"```mermaid\n{_mermaid(transitions)}\n```"
+def _transitions(transitions: Iterable[tuple[tuple[str | None, str], str]]) -> str:
+    """A row for each pair of states, with the events that lead from one to the other."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for (source, event), target in transitions:
+        found.setdefault((f"`{source}`" if source else "not there yet", f"`{target}`"), []).append(f"`{event}`")
+    rows = [f"| {source} | {', '.join(events)} | {target} |" for (source, target), events in found.items()]
+    return "\n".join(["| from | event | to |", "|---|---|---|", *rows])
 
 
 def _table(head: str, words: Iterable[StateWord], set_by: str = "set by") -> str:
@@ -201,7 +207,158 @@ def events_page() -> str:
     return f"{before}{begin}{mark}\n\n{table}\n\n{end}{after}"
 
 
-PAGES = {"events.md": events_page, "metrics.md": metrics_page, "states.md": states_page}
+_JOBS_INTRO = """\
+# The fields of a job
+
+<!-- Generated from contract/job.py and docs/generate.py: edit there, then run `python docs/generate.py`. -->
+
+`POST /jobs`, `PUT /jobs/by-name/{name}` and `PATCH /jobs/{job_id}` take these fields; so do `evertick jobs add --set`
+and `jobs import`, and the decorators and `submit` of `App` by keyword. A field that is left out, or null, has its
+default; a `PATCH` leaves it as it is. Unknown fields are refused.
+
+| field | default | values | meaning |
+|---|---|---|---|"""
+
+_JOBS_OUTRO = """\
+An answer also has `job_id`, `status` (`active`, `paused`, `finished`), `next_run_at`, `spec_version`, `created_at`,
+`updated_at`, `paused_at`, `pause_reason`, `last_run_at`, `last_run_status` and `consecutive_failures`. They are
+read-only: `evertick jobs import` ignores them.
+
+## Targets
+
+| type | fields |
+|---|---|
+| `worker` | `queue` (default `default`), `handler`: a function of a worker |
+| `http` | `url`, `method` (default `POST`), `headers`: a [webhook](http-api.md#webhooks) |
+| `kafka`, `rabbitmq`, `redis_stream`, `nats`, `sqs` | a `connection` and where to publish: see [brokers](brokers.md) |
+
+## One after the other: chains and DAGs
+
+A job does not depend on other jobs. Chains, fan-out and DAGs are out of scope: Evertick fires ticks and accounts for
+them. What to use with it:
+
+- A few steps that belong together: one handler that does them, each idempotent by `run.idempotency_key`. A retry goes
+  through them again.
+- The next step as a job of its own: the handler submits it as its last act, with `run.idempotency_key` in its name, so
+  that a second attempt submits it once. `ordering_key` keeps runs of one key in order.
+- Workflows with branches, joins and state: a workflow engine (Temporal, Airflow, Prefect, Dagster). A job of Evertick
+  starts the workflow by its HTTP API, with the run's idempotency key as the workflow's id."""
+
+_MEANINGS = {
+    "name": "unique in the tenant; generated if left out: the handler and the id of the job",
+    "schedule": "[when it fires](schedules.md)",
+    "timezone": "of the schedule",
+    "dst_gap": "what becomes of a time that [does not exist](schedules.md)",
+    "dst_overlap": "what becomes of a time that exists twice",
+    "start_at": "it does not fire before",
+    "end_at": "it does not fire after",
+    "target": "where its runs go; see below",
+    "payload": "what each run is given, 64 KB at most; a trigger may bring its own",
+    "idempotency_key_template": "the key of a run, the same in all its attempts",
+    "max_retries": "attempts after the first one; a lost worker's attempt counts",
+    "retry_backoff": "how the pauses between attempts grow, with jitter",
+    "retry_delay_seconds": "the first pause",
+    "retry_max_delay_seconds": "the longest pause",
+    "timeout_seconds": "of each attempt; a webhook's also has the tenant's maximum",
+    "missed_window": "what becomes of [missed ticks](schedules.md)",
+    "misfire_grace_seconds": "a tick that is later than this is missed",
+    "max_missed": "with `RUN_ALL`: the newest of so many run, the others are a gap",
+    "concurrent_policy": "what a tick does while a run is open: become a gap, run too up to `max_concurrent`, wait (one"
+    " does), or cancel the open one. Triggers obey it, unless forced",
+    "max_concurrent": "with `ALLOW`: so many runs are open at once",
+    "jitter_seconds": "each tick is due up to so much later, by a stable offset of the job",
+    "priority": "which of a tenant's runs come first: `high`, `normal` and `low` share 16:4:1",
+    "labels": "for filters; keys and values are strings",
+    "retain_seconds": "a finished one-off is removed after this; its history stays",
+}
+
+
+def job_fields_page() -> str:
+    """The whole of `docs/job-fields.md`."""
+    document = msgspec.json.decode(describe(operations()))
+    fields = document["components"]["schemas"]["JobRequest"]["properties"]
+    rows = [
+        f"| `{name}` | {_default(name, schema)} | {_values(name, schema)} |"
+        f" {_MEANINGS.get(name) or _described(schema)} |"
+        for name, schema in fields.items()
+    ]
+    return "\n".join([_JOBS_INTRO, *rows, "", _JOBS_OUTRO]) + "\n"
+
+
+def _default(name: str, schema: dict[str, Any]) -> str:
+    if "default" not in schema:
+        return "needed"
+    if schema["default"] is None:
+        return "as long as the interval, an hour at most" if name == "misfire_grace_seconds" else "none"
+    return f"`{msgspec.json.encode(schema['default']).decode().strip(chr(34))}`"
+
+
+def _values(name: str, schema: dict[str, Any]) -> str:
+    given = _FORMS.get(name)
+    first = schema.get("anyOf", [schema])[0]
+    inner = first.get("anyOf", [first])[0]
+    if given is not None:
+        return given
+    if "enum" in inner:
+        return ", ".join(f"`{value}`" for value in inner["enum"])
+    if "minimum" in inner and "maximum" in inner:
+        return f"{inner['minimum']:,} to {inner['maximum']:,}"
+    return "text" + (f" of {inner['maxLength']} characters at most" if "maxLength" in inner else "")
+
+
+_FORMS = {
+    "schedule": "cron, `@daily`, `every 5m`, `RRULE:…`, an instant, `now`, `in 90s`, `manual`",
+    "timezone": "IANA name",
+    "start_at": "instant",
+    "end_at": "instant",
+    "target": "object",
+    "payload": "any JSON",
+    "labels": "object of strings, 64 at most",
+    "must_succeed_within": "seconds, or text such as `26h`",
+    "alert_if_running_seconds": "seconds, or `2x`",
+}
+
+
+def _described(schema: dict[str, Any]) -> str:
+    first = schema.get("anyOf", [schema])[0]
+    text = first.get("description")
+    assert text, f"no meaning for {schema}"
+    return str(text).rstrip(".")
+
+
+_DECISIONS_INTRO = """\
+# Decisions
+
+<!-- Generated from docs/decisions by `python docs/generate.py`. -->
+
+Choices that others might undo without knowing the reasons: each page has the question, the decision and its cost.
+[Architecture](../ARCHITECTURE.md) is the map of the code."""
+
+
+def decisions_page() -> str:
+    """`docs/decisions.md`: the list of decisions."""
+    pages = sorted((DOCS / "decisions").glob("*.md"))
+    titles = [page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for page in pages]
+    numbered = [title.partition(". ") for title in titles]
+    rows = [
+        f"| {number} | [{title}](decisions/{page.name}) |"
+        for page, (number, _, title) in zip(pages, numbered, strict=True)
+    ]
+    return "\n".join([_DECISIONS_INTRO, "", "| | decision |", "|---|---|", *rows]) + "\n"
+
+
+PAGES = {
+    "decisions.md": decisions_page,
+    "events.md": events_page,
+    "job-fields.md": job_fields_page,
+    "metrics.md": metrics_page,
+    "reference/cli.md": cli_page,
+    "reference/errors.md": errors_page,
+    "reference/events.md": event_types_page,
+    "reference/http.md": http_page,
+    "states.md": states_page,
+    **DIAGRAMS,
+}
 
 
 def main() -> None:

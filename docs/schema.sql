@@ -47,7 +47,8 @@ CREATE TYPE evertick.key_role AS ENUM (
     'operator',
     'editor',
     'admin',
-    'worker'
+    'worker',
+    'app'
 );
 
 CREATE TYPE evertick.outcome_result AS ENUM (
@@ -71,6 +72,21 @@ CREATE TYPE evertick.run_reason AS ENUM (
     'catch_up',
     'manual',
     'replay'
+);
+
+CREATE TYPE evertick.smear_status AS ENUM (
+    'running',
+    'done',
+    'undoing',
+    'undone'
+);
+
+CREATE TYPE evertick.smeared_state AS ENUM (
+    'waiting',
+    'changed',
+    'skipped',
+    'undone',
+    'kept'
 );
 
 CREATE TYPE evertick.timer_kind AS ENUM (
@@ -115,6 +131,39 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION evertick.add_submission_references(tenant_id bigint, queue text, priority smallint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    of_tenant bigint   := add_submission_references.tenant_id;
+    of_queue  text     := add_submission_references.queue;
+    wanted    smallint := add_submission_references.priority;
+BEGIN
+    INSERT INTO rules (digest, canonical)
+    VALUES ('\xf1897e2e280971100d04b51a9dfa1961',
+            '{"concurrent_policy":"SKIP","dst_gap":"catch_up","dst_overlap":"first","end_us":null,'
+            '"grace_us":3600000000,"jitter_us":0,"max_concurrent":1,"max_missed":1,"missed_window":"RUN_ONCE",'
+            '"spec":{"kind":"one_off"},"start_us":null,"timezone":"UTC"}')
+        ON CONFLICT DO NOTHING;
+    UPDATE rules SET unused_at = NULL WHERE digest = '\xf1897e2e280971100d04b51a9dfa1961' AND unused_at IS NOT NULL;
+    IF NOT EXISTS (SELECT FROM queues WHERE tenant_id = of_tenant AND name = of_queue)
+       AND (SELECT count(*) FROM queues WHERE tenant_id = of_tenant) >= 500 THEN
+        RAISE EXCEPTION 'queue: the tenant has 500 queues, as many as it may have'
+              USING ERRCODE = 'configuration_limit_exceeded';
+    END IF;
+    INSERT INTO queues (tenant_id, name) VALUES (of_tenant, of_queue) ON CONFLICT DO NOTHING;
+    UPDATE queues SET unused_at = NULL WHERE tenant_id = of_tenant AND name = of_queue AND unused_at IS NOT NULL;
+    INSERT INTO lanes (lane_id, queue_id, partition, priority)
+    SELECT lane_id_of(found.queue_id, part, wanted), found.queue_id, part, wanted
+      FROM queues found
+     CROSS JOIN generate_series(0, 255) AS part
+     WHERE found.tenant_id = of_tenant AND found.name = of_queue
+     ORDER BY 1
+        ON CONFLICT DO NOTHING;
+END $$;
+
 CREATE FUNCTION evertick.answer_bytes(body bytea) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500 + octet_length(body)::bigint$$;
@@ -122,6 +171,53 @@ CREATE FUNCTION evertick.answer_bytes(body bytea) RETURNS bigint
 CREATE FUNCTION evertick.audit_bytes() RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500::bigint$$;
+
+CREATE FUNCTION evertick.base32_of(number bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $$
+    SELECT string_agg(substr('0123456789abcdefghjkmnpqrstvwxyz', ((number >> (5 * digit)) & 31)::integer + 1, 1), ''
+                      ORDER BY digit DESC)
+      FROM generate_series(0, 12) AS digit
+$$;
+
+CREATE FUNCTION evertick.check_submitted_labels(labels jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $_$
+DECLARE
+    label record;
+BEGIN
+    IF jsonb_typeof(labels) <> 'object' THEN
+        PERFORM refuse_submission('labels', 'must be an object');
+    END IF;
+    IF (SELECT count(*) FROM jsonb_object_keys(labels)) > 64 THEN
+        PERFORM refuse_submission('labels', 'has at most 64 members');
+    END IF;
+    FOR label IN SELECT * FROM jsonb_each(labels) LOOP
+        IF label.key !~ '^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$' THEN
+            PERFORM refuse_submission('labels', format('%L must be 1 to 63 letters, digits, ".", "_", "/" and "-",'
+                                                       ' the first a letter or digit', label.key));
+        ELSIF jsonb_typeof(label.value) <> 'string' OR length(label.value #>> '{}') > 255 THEN
+            PERFORM refuse_submission('labels', format('%L must be a string of at most 255 characters', label.key));
+        END IF;
+    END LOOP;
+END $_$;
+
+CREATE FUNCTION evertick.check_submitted_payload(payload jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $_$
+BEGIN
+    IF octet_length(payload::text) > 65536 THEN
+        PERFORM refuse_submission('payload', format('has at most 65536 bytes, not %s', octet_length(payload::text)));
+    ELSIF payload @? '$.**{64}' THEN
+        PERFORM refuse_submission('payload', 'is nested deeper than 64 levels');
+    ELSIF payload::text ~ '\d{250}'
+          AND payload @? '$.** ? (@.type() == "number" && (@ >= 1e1000 || @ <= -1e1000))' THEN
+        PERFORM refuse_submission('payload', 'has a number of more than 1000 digits');
+    END IF;
+END $_$;
 
 CREATE FUNCTION evertick.clock_at() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
@@ -198,6 +294,50 @@ BEGIN
     EXECUTE format('DROP TABLE IF EXISTS events_%s', to_char(day, 'YYYYMMDD'));
 END $$;
 
+CREATE FUNCTION evertick.excerpt_of(excerpt text, output text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE(excerpt, "left"(output, 1024));
+
+CREATE FUNCTION evertick.failures_of_job(of_job bigint, most_attempts integer) RETURNS TABLE(success_at timestamp with time zone, failures integer)
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT succeeded.finished_at, failed.runs
+      FROM (VALUES (true)) AS always (is_one)
+      LEFT JOIN LATERAL (
+               SELECT ended.finished_at, recent.fire_at, recent.seq
+                 FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
+                         FROM attempts
+                        WHERE attempts.job_id = of_job
+                        ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                        LIMIT most_attempts) AS recent
+                CROSS JOIN LATERAL (
+                          SELECT outcomes.finished_at
+                            FROM outcomes
+                           WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                             AND outcomes.result = 'success'
+                           LIMIT 1
+                      ) AS ended
+                ORDER BY recent.fire_at DESC, recent.seq DESC
+                LIMIT 1
+           ) AS succeeded ON true
+     CROSS JOIN LATERAL (
+               SELECT count(*)::integer AS runs
+                 FROM (SELECT attempts.lane_id, attempts.seq
+                         FROM attempts
+                        WHERE attempts.job_id = of_job
+                          AND (attempts.fire_at, attempts.seq)
+                              > (coalesce(succeeded.fire_at, '-infinity'), coalesce(succeeded.seq, 0))
+                        ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                        LIMIT most_attempts) AS recent
+                CROSS JOIN LATERAL (
+                          SELECT FROM outcomes
+                           WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                             AND outcomes.is_final AND outcomes.result IN ('failed', 'timed_out', 'lost')
+                           LIMIT 1
+                      ) AS ended
+           ) AS failed
+$$;
+
 CREATE FUNCTION evertick.gap_digest(job_id bigint, first_at timestamp with time zone, last_at timestamp with time zone, ticks bigint, spec_version integer, reason evertick.gap_reason) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$SELECT row_digest(concat_ws(chr(31), job_id, microseconds(first_at), microseconds(last_at), ticks, spec_version,
@@ -229,9 +369,64 @@ CREATE FUNCTION evertick.lane_queue(lane_id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT lane_id >> 11$$;
 
+CREATE FUNCTION evertick.lease_of_attempt(of_lane bigint, of_seq bigint) RETURNS TABLE(is_leased boolean)
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE WHEN lane_is_gated(of_lane)
+                THEN (SELECT true FROM leases own
+                       WHERE own.lane_id = of_lane AND own.first_seq BETWEEN of_seq AND of_seq
+                         AND own.first_seq = own.last_seq AND own.worker IS NOT NULL
+                       LIMIT 1) IS NOT NULL
+                ELSE coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = of_lane LIMIT 1) >= of_seq, false)
+                     AND (SELECT true FROM leases free
+                           WHERE free.lane_id = of_lane AND free.first_seq BETWEEN of_seq AND of_seq
+                             AND free.first_seq = free.last_seq AND coalesce(free.worker, '') = ''
+                           LIMIT 1) IS NULL
+           END
+$$;
+
+CREATE FUNCTION evertick.lock_rows(of_table regclass, places tid[], strength text DEFAULT 'UPDATE'::text) RETURNS SETOF tid
+    LANGUAGE plpgsql ROWS 100
+    AS $_$
+BEGIN
+    IF cardinality(places) > 0 THEN
+        RETURN QUERY EXECUTE format('SELECT ctid FROM %s WHERE ctid = ANY($1) FOR %s SKIP LOCKED', of_table, strength)
+                       USING places;
+    END IF;
+END $_$;
+
 CREATE FUNCTION evertick.microseconds(at timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT (extract(epoch FROM at) * 1000000)::bigint$$;
+
+CREATE FUNCTION evertick.one_off_digest() RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '\xf1897e2e280971100d04b51a9dfa1961'::bytea;
+
+CREATE FUNCTION evertick.ranges_of(lane_ids bigint[], places tid[], from_seqs bigint[], mosts integer[]) RETURNS TABLE(lane_id bigint, place tid, from_seq bigint, first_seq bigint, last_seq bigint)
+    LANGUAGE plpgsql STABLE ROWS 64
+    AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT lane.lane_id, lane.place, lane.from_seq, range.first_seq, range.last_seq
+      FROM unnest(lane_ids, places, from_seqs, mosts) AS lane (lane_id, place, from_seq, most)
+     CROSS JOIN LATERAL (
+               SELECT min(next.seq) AS first_seq, max(next.seq) AS last_seq
+                 FROM (SELECT attempts.seq
+                         FROM attempts
+                        WHERE attempts.lane_id = lane.lane_id AND attempts.seq >= lane.from_seq
+                        ORDER BY attempts.seq
+                        LIMIT lane.most) AS next
+           ) AS range;
+END $$;
+
+CREATE FUNCTION evertick.refuse_submission(field text, reason text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '%: %', field, reason USING ERRCODE = 'invalid_parameter_value';
+END $$;
 
 CREATE FUNCTION evertick.replay_bytes() RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -244,6 +439,10 @@ CREATE FUNCTION evertick.requested_bytes(payload text) RETURNS bigint
 CREATE FUNCTION evertick.row_digest(line text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT ('x' || left(md5(line), 15))::bit(60)::bigint$$;
+
+CREATE FUNCTION evertick.running_since(seqs bigint[], since timestamp with time zone[], worker text, leased_at timestamp with time zone, seq bigint) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE((since)[array_position(seqs, seq)], CASE WHEN (strpos(worker, '/'::text) > 0) THEN leased_at ELSE NULL::timestamp with time zone END);
 
 CREATE FUNCTION evertick.server_identity(OUT system_identifier bigint, OUT timeline bigint) RETURNS record
     LANGUAGE plpgsql
@@ -379,6 +578,237 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION evertick.submit(handler text, payload jsonb DEFAULT NULL::jsonb, queue text DEFAULT 'default'::text, delay interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, name text DEFAULT NULL::text, fields jsonb DEFAULT '{}'::jsonb, tenant text DEFAULT 'default'::text, OUT job_id text, OUT run_id text, OUT fire_at timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    now_at      timestamptz := clock_at();
+    owner       record;
+    number      bigint;
+    document    jsonb;
+    unknown     text;
+    result      text;
+    retries     numeric;
+    backoff     text;
+    wait        numeric;
+    longest     numeric;
+    timeout     numeric;
+    retain      numeric;
+    priority    text;
+    is_queue    text := '^[a-z0-9][a-z0-9._-]{0,62}$';
+BEGIN
+    SELECT tenants.tenant_id, tenants.created_at, tenants.storage_quota_bytes INTO owner
+      FROM tenants WHERE tenants.name = submit.tenant;
+    IF NOT FOUND THEN
+        PERFORM refuse_submission('tenant', format('there is none named %L', submit.tenant));
+    END IF;
+    IF submit.handler IS NULL OR submit.handler !~ '^[^\s[:cntrl:]]{1,255}$' THEN
+        PERFORM refuse_submission('handler', 'must be 1 to 255 visible characters');
+    ELSIF submit.queue IS NULL OR submit.queue !~ is_queue THEN
+        PERFORM refuse_submission('queue', 'must be 1 to 63 characters of a-z, 0-9, ".", "_" and "-", the first a letter'
+                                           ' or digit');
+    ELSIF submit.queue IN ('http', 'kafka', 'rabbitmq', 'redis_stream', 'nats', 'sqs') THEN
+        PERFORM refuse_submission('queue', format('%L is reserved for other targets than workers', submit.queue));
+    ELSIF submit.name !~ '^[^\s[:cntrl:]]([^[:cntrl:]]*[^\s[:cntrl:]])?$' OR length(submit.name) > 255 THEN
+        PERFORM refuse_submission('name', 'must be 1 to 255 characters without control characters, the first and the last'
+                                          ' no white space');
+    ELSIF submit.delay IS NOT NULL AND submit.at IS NOT NULL THEN
+        PERFORM refuse_submission('at', 'and delay exclude each other');
+    ELSIF submit.delay < interval '0' THEN
+        PERFORM refuse_submission('delay', 'must not be negative');
+    ELSIF submit.at < now_at - interval '1 hour' THEN
+        PERFORM refuse_submission('at', 'is past, by more than its grace of an hour');
+    ELSIF coalesce(submit.at, now_at + submit.delay) >= '9990-01-01 00:00:00+00' THEN
+        PERFORM refuse_submission(CASE WHEN submit.at IS NULL THEN 'delay' ELSE 'at' END, 'leads beyond the year 9989');
+    ELSIF jsonb_typeof(submit.fields) IS DISTINCT FROM 'object' THEN
+        PERFORM refuse_submission('fields', 'must be an object');
+    END IF;
+    SELECT key INTO unknown
+      FROM jsonb_object_keys(submit.fields) AS key
+     WHERE key NOT IN ('max_retries', 'retry_backoff', 'retry_delay_seconds', 'retry_max_delay_seconds',
+                       'timeout_seconds', 'priority', 'labels', 'retain_seconds')
+     LIMIT 1;
+    IF FOUND THEN
+        PERFORM refuse_submission(unknown, 'is none of the fields that evertick.submit takes: max_retries, retry_backoff,'
+                                           ' retry_delay_seconds, retry_max_delay_seconds, timeout_seconds, priority,'
+                                           ' labels, retain_seconds');
+    END IF;
+    retries := submitted_number(submit.fields, 'max_retries', 0, 1000, true, 3);
+    backoff := submitted_word(submit.fields, 'retry_backoff', ARRAY['fixed', 'linear', 'exponential'], 'exponential');
+    wait := submitted_number(submit.fields, 'retry_delay_seconds', 0, 31622400, false, 10);
+    longest := submitted_number(submit.fields, 'retry_max_delay_seconds', 0, 31622400, false, greatest(3600, wait));
+    timeout := submitted_number(submit.fields, 'timeout_seconds', 1, 86400, true, 300);
+    retain := submitted_number(submit.fields, 'retain_seconds', 0, 316224000, true, 86400);
+    priority := submitted_word(submit.fields, 'priority', ARRAY['high', 'normal', 'low'], 'normal');
+    IF longest < wait THEN
+        PERFORM refuse_submission('retry_max_delay_seconds', 'must be at least retry_delay_seconds');
+    END IF;
+    PERFORM check_submitted_labels(coalesce(nullif(submit.fields -> 'labels', 'null'), '{}'));
+    IF submit.payload = 'null' THEN
+        submit.payload := NULL;
+    END IF;
+    PERFORM check_submitted_payload(submit.payload);
+    IF (SELECT bytes FROM storage_sums WHERE storage_sums.tenant_id = owner.tenant_id) > owner.storage_quota_bytes THEN
+        RAISE EXCEPTION 'the tenant stores as much as its quota storage_quota_bytes allows'
+              USING ERRCODE = 'configuration_limit_exceeded';
+    END IF;
+
+    number := nextval('job_numbers');
+    number := (number << 8) | (number & 255);
+    submit.fire_at := coalesce(submit.at, now_at + submit.delay, now_at);
+    submit.job_id := 'job_' || base32_of(number);
+    submit.name := coalesce(submit.name, left(submit.handler, 200) || '-' || base32_of(number));
+    submit.run_id := 'run_' || base32_of(number) || base32_of(microseconds(submit.fire_at));
+    document := jsonb_build_object(
+        'tenant_id', owner.tenant_id, 'tenant_created_at', owner.created_at, 'now_at', now_at, 'job_id', number,
+        'name', submit.name, 'payload', submit.payload::text, 'queue', submit.queue,
+        'labels', coalesce(nullif(submit.fields -> 'labels', 'null'), '{}'),
+        'digest', 'f1897e2e280971100d04b51a9dfa1961', 'timeout', timeout, 'timezone', 'UTC', 'handler', submit.handler,
+        'retry', jsonb_build_object('max_retries', retries, 'backoff', backoff, 'delay_seconds', wait,
+                                    'max_delay_seconds', longest),
+        'fire_at', submit.fire_at, 'due_at', submit.fire_at, 'has_alerts', false,
+        'priority', CASE priority WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END,
+        'spec', jsonb_strip_nulls(jsonb_build_object(
+            'schedule', CASE WHEN submit.at IS NULL AND submit.delay IS NULL THEN 'now'
+                             ELSE to_char(submit.fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END,
+            'target', jsonb_strip_nulls(jsonb_build_object(
+                'type', 'worker', 'queue', nullif(submit.queue, 'default'), 'handler', submit.handler)),
+            'name', submit.name, 'max_retries', nullif(retries, 3),
+            'retry_backoff', nullif(backoff, 'exponential'), 'retry_delay_seconds', nullif(wait, 10),
+            'retry_max_delay_seconds', nullif(longest, 3600), 'timeout_seconds', nullif(timeout, 300),
+            'priority', nullif(priority, 'normal'), 'retain_seconds', nullif(retain, 86400),
+            'labels', nullif(nullif(submit.fields -> 'labels', 'null'), '{}')))::text);
+    result := submit_prepared(document);
+    IF result = 'incomplete' THEN
+        PERFORM add_submission_references(owner.tenant_id, submit.queue, (document ->> 'priority')::smallint);
+        result := submit_prepared(document);
+    END IF;
+    IF result = 'name_taken' THEN
+        RAISE EXCEPTION 'name: % is taken by another job', quote_literal(submit.name) USING ERRCODE = 'unique_violation';
+    ELSIF result <> 'created' THEN
+        RAISE EXCEPTION 'the job could not be written: %', result;
+    END IF;
+END $_$;
+
+CREATE FUNCTION evertick.submit_prepared(document jsonb) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'evertick', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    given  record;
+    before record;
+    rule   bigint;
+    queue  bigint;
+BEGIN
+    SELECT * INTO given
+      FROM jsonb_to_record(document)
+           AS doc (tenant_id bigint, tenant_created_at timestamptz, now_at timestamptz, job_id bigint, name text,
+                   payload text, spec text, gate_id bigint, queue text, labels jsonb, digest text, timeout integer,
+                   timezone text, handler text, key_template text, retry json, fire_at timestamptz,
+                   due_at timestamptz, priority smallint, gate_limit integer, has_alerts boolean, rule_id bigint,
+                   queue_id integer, trace_parent text, idempotency_key text, request text, answer text);
+    IF NOT EXISTS (SELECT FROM tenants
+                    WHERE tenants.tenant_id = given.tenant_id AND tenants.created_at = given.tenant_created_at) THEN
+        RETURN 'other_database';
+    END IF;
+    IF given.idempotency_key IS NOT NULL THEN
+        -- The lock of `idempotency.begin`.
+        IF NOT pg_try_advisory_xact_lock(
+                   hashtextextended(given.idempotency_key, given.tenant_id)
+                   # CASE current_schema() WHEN 'evertick' THEN 0
+                          ELSE hashtextextended(current_schema()::text, 0) END) THEN
+            RETURN 'in_flight';
+        END IF;
+        SELECT idempotency_keys.request, idempotency_keys.body INTO before
+          FROM idempotency_keys
+         WHERE idempotency_keys.tenant_id = given.tenant_id AND idempotency_keys.key = given.idempotency_key;
+        IF FOUND THEN
+            RETURN CASE WHEN before.request = decode(given.request, 'hex') THEN convert_from(before.body, 'UTF8')
+                        ELSE 'key_reused' END;
+        END IF;
+    END IF;
+    rule := given.rule_id;
+    queue := given.queue_id;
+    IF queue IS NULL THEN
+        SELECT rules.rule_id INTO rule
+          FROM rules WHERE rules.digest = decode(given.digest, 'hex') AND rules.unused_at IS NULL;
+        SELECT queues.queue_id INTO queue
+          FROM queues
+         WHERE queues.tenant_id = given.tenant_id AND queues.name = given.queue AND queues.unused_at IS NULL;
+        IF rule IS NULL OR queue IS NULL
+           OR NOT EXISTS (SELECT FROM lanes
+                           WHERE lanes.lane_id = lane_id_of(queue, given.job_id & 255, given.priority))
+           OR given.gate_limit IS NOT NULL
+              AND NOT EXISTS (SELECT FROM lanes
+                               WHERE lanes.lane_id = lane_id_of(queue, given.job_id & 255, given.priority, true)) THEN
+            RETURN 'incomplete';
+        END IF;
+    END IF;
+    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels, has_alerts)
+    VALUES (given.job_id, given.tenant_id, given.now_at, given.now_at, 1, given.name, given.queue, given.labels,
+            given.has_alerts)
+        ON CONFLICT (tenant_id, name) WHERE status <> 'deleted' DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN 'name_taken';
+    END IF;
+    INSERT INTO job_versions (job_id, rule_id, effective_at, gate_id, spec_version, timeout_seconds, gate_limit, name,
+                              timezone, handler, key_template, retry, payload, spec, trace_parent)
+    VALUES (given.job_id, rule, given.now_at, given.gate_id, 1, given.timeout, given.gate_limit, given.name,
+            given.timezone, given.handler, given.key_template, given.retry, given.payload::json, given.spec::json,
+            given.trace_parent);
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, partition,
+                        priority)
+    VALUES (given.job_id, given.fire_at, given.due_at, given.tenant_id, rule, given.gate_id, queue, 1, 'tick',
+            (given.job_id & 255)::smallint, given.priority);
+    INSERT INTO storage_changes (tenant_id, bytes)
+    VALUES (given.tenant_id, version_bytes(given.payload, given.spec));
+    IF given.idempotency_key IS NOT NULL THEN
+        INSERT INTO idempotency_keys (tenant_id, key, status, request, headers, body)
+        VALUES (given.tenant_id, given.idempotency_key, 201, decode(given.request, 'hex'), '{}',
+                convert_to(given.answer, 'UTF8'));
+        INSERT INTO storage_changes (tenant_id, answer_bytes)
+        VALUES (given.tenant_id, answer_bytes(convert_to(given.answer, 'UTF8')));
+    END IF;
+    RETURN 'created';
+END $$;
+
+CREATE FUNCTION evertick.submitted_number(fields jsonb, field text, least_value numeric, most_value numeric, is_whole boolean, default_value numeric) RETURNS numeric
+    LANGUAGE plpgsql
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $$
+DECLARE
+    given numeric;
+BEGIN
+    IF coalesce(jsonb_typeof(fields -> field), 'null') = 'null' THEN
+        RETURN default_value;
+    ELSIF jsonb_typeof(fields -> field) <> 'number' THEN
+        PERFORM refuse_submission(field, 'must be a number');
+    END IF;
+    given := trim_scale((fields ->> field)::numeric);
+    IF is_whole AND given <> trunc(given) THEN
+        PERFORM refuse_submission(field, 'must be a whole number');
+    ELSIF given NOT BETWEEN least_value AND most_value THEN
+        PERFORM refuse_submission(field, format('must be from %s to %s', least_value, most_value));
+    END IF;
+    RETURN given;
+END $$;
+
+CREATE FUNCTION evertick.submitted_word(fields jsonb, field text, words text[], default_word text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'evertick', 'pg_temp'
+    AS $$
+BEGIN
+    IF coalesce(fields ->> field, default_word) <> ALL (words) THEN
+        PERFORM refuse_submission(field, 'must be one of ' || array_to_string(words, ', '));
+    END IF;
+    RETURN coalesce(fields ->> field, default_word);
+END $$;
+
 CREATE FUNCTION evertick.version_bytes(payload text, spec text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)$$;
@@ -444,6 +874,15 @@ ALTER TABLE evertick.api_keys ALTER COLUMN key_id ADD GENERATED ALWAYS AS IDENTI
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE evertick.app_versions (
+    tenant_id bigint NOT NULL,
+    app text NOT NULL,
+    digest bytea NOT NULL,
+    first_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    started_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    names text[]
 );
 
 CREATE TABLE evertick.archive_files (
@@ -585,10 +1024,23 @@ CREATE TABLE evertick.dead_letters (
     reason text NOT NULL
 );
 
+CREATE TABLE evertick.declared_jobs (
+    tenant_id bigint NOT NULL,
+    app text NOT NULL,
+    name text NOT NULL,
+    version_at timestamp with time zone NOT NULL,
+    declared_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    digest bytea NOT NULL
+);
+
 CREATE TABLE evertick.event_positions (
     is_only boolean DEFAULT true NOT NULL,
     last_position bigint NOT NULL,
     kept_from bigint NOT NULL,
+    moved_up_to bigint DEFAULT 0 NOT NULL,
+    drawn bigint DEFAULT 0 NOT NULL,
+    drawn_before xid8 DEFAULT '0'::xid8 NOT NULL,
+    drawn_on timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     CONSTRAINT event_positions_is_only_check CHECK (is_only)
 )
 WITH (fillfactor='50');
@@ -679,7 +1131,8 @@ CREATE TABLE evertick.job_versions (
     key_template text,
     retry json NOT NULL,
     payload json,
-    spec json NOT NULL
+    spec json NOT NULL,
+    trace_parent text
 );
 
 CREATE TABLE evertick.jobs (
@@ -708,7 +1161,7 @@ CREATE TABLE evertick.lanes (
     partition smallint NOT NULL,
     priority smallint NOT NULL
 )
-WITH (fillfactor='50');
+WITH (fillfactor='10');
 
 CREATE TABLE evertick.leases (
     lease_id bigint NOT NULL,
@@ -723,7 +1176,10 @@ CREATE TABLE evertick.leases (
     handler text,
     started bigint[],
     leased_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
-    ends_at timestamp with time zone
+    ends_at timestamp with time zone,
+    running_seqs bigint[],
+    running_since timestamp with time zone[],
+    progress jsonb
 );
 
 CREATE TABLE evertick.migrations (
@@ -764,7 +1220,8 @@ CREATE TABLE evertick.nodes (
     region text NOT NULL,
     version text NOT NULL,
     started_at timestamp with time zone NOT NULL,
-    seen_at timestamp with time zone NOT NULL
+    seen_at timestamp with time zone NOT NULL,
+    fired_per_second real
 );
 
 CREATE TABLE evertick.open_runs (
@@ -786,7 +1243,9 @@ CREATE TABLE evertick.outcomes (
     is_final boolean NOT NULL,
     worker text,
     error text,
-    excerpt text
+    excerpt text,
+    output text,
+    held_ms integer
 )
 PARTITION BY RANGE (seq);
 
@@ -872,6 +1331,34 @@ CREATE TABLE evertick.rules (
     digest bytea NOT NULL,
     canonical text NOT NULL,
     unused_at timestamp with time zone
+);
+
+CREATE TABLE evertick.sessions (
+    digest bytea NOT NULL,
+    key_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    is_link boolean NOT NULL
+);
+
+CREATE TABLE evertick.smeared_jobs (
+    smear_id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    spec_version integer,
+    state evertick.smeared_state DEFAULT 'waiting'::evertick.smeared_state NOT NULL
+);
+
+CREATE TABLE evertick.smears (
+    smear_id bigint DEFAULT ((evertick.microseconds(evertick.clock_at()) << 10) + (floor((random() * (1024)::double precision)))::bigint) NOT NULL,
+    tenant_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    finished_at timestamp with time zone,
+    next_batch_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    reached_job_id bigint DEFAULT 0 NOT NULL,
+    jitter_seconds integer NOT NULL,
+    status evertick.smear_status DEFAULT 'running'::evertick.smear_status NOT NULL,
+    actor text NOT NULL,
+    CONSTRAINT smears_jitter_seconds_check CHECK ((jitter_seconds > 0))
 );
 
 CREATE TABLE evertick.storage_changes (
@@ -984,6 +1471,7 @@ CREATE TABLE evertick.timers_0 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_0 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_1 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1003,6 +1491,7 @@ CREATE TABLE evertick.timers_1 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_1 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_2 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1022,6 +1511,7 @@ CREATE TABLE evertick.timers_2 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_2 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_3 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1041,6 +1531,7 @@ CREATE TABLE evertick.timers_3 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_3 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_4 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1060,6 +1551,7 @@ CREATE TABLE evertick.timers_4 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_4 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_5 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1079,6 +1571,7 @@ CREATE TABLE evertick.timers_5 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_5 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_6 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1098,6 +1591,7 @@ CREATE TABLE evertick.timers_6 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_6 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.timers_7 (
     job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
@@ -1117,6 +1611,7 @@ CREATE TABLE evertick.timers_7 (
     priority smallint CONSTRAINT timers_priority_not_null NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY evertick.timers_7 ALTER COLUMN partition SET (n_distinct=1);
 
 CREATE TABLE evertick.webhook_secrets (
     tenant_id bigint NOT NULL,
@@ -1132,6 +1627,22 @@ CREATE TABLE evertick.withdrawals (
     spec_version integer NOT NULL,
     reason evertick.run_reason NOT NULL
 );
+
+CREATE TABLE evertick.workers (
+    worker text NOT NULL,
+    queue text NOT NULL,
+    tenant_id bigint,
+    started_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    seen_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    alive_until timestamp with time zone NOT NULL,
+    role text NOT NULL,
+    version text,
+    handlers text[],
+    finished_per_second real,
+    app text,
+    app_digest bytea
+)
+WITH (fillfactor='50');
 
 ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_0 FOR VALUES WITH (modulus 8, remainder 0);
 
@@ -1167,6 +1678,9 @@ ALTER TABLE ONLY evertick.api_keys
 ALTER TABLE ONLY evertick.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (key_id);
 
+ALTER TABLE ONLY evertick.app_versions
+    ADD CONSTRAINT app_versions_pkey PRIMARY KEY (tenant_id, app, digest);
+
 ALTER TABLE ONLY evertick.archive_files
     ADD CONSTRAINT archive_files_pkey PRIMARY KEY (path);
 
@@ -1193,6 +1707,9 @@ ALTER TABLE ONLY evertick.cluster_identity
 
 ALTER TABLE ONLY evertick.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id, fire_at);
+
+ALTER TABLE ONLY evertick.declared_jobs
+    ADD CONSTRAINT declared_jobs_pkey PRIMARY KEY (tenant_id, app, name);
 
 ALTER TABLE ONLY evertick.event_positions
     ADD CONSTRAINT event_positions_pkey PRIMARY KEY (is_only);
@@ -1269,6 +1786,15 @@ ALTER TABLE ONLY evertick.rules
 ALTER TABLE ONLY evertick.rules
     ADD CONSTRAINT rules_pkey PRIMARY KEY (rule_id);
 
+ALTER TABLE ONLY evertick.sessions
+    ADD CONSTRAINT sessions_pkey PRIMARY KEY (digest);
+
+ALTER TABLE ONLY evertick.smeared_jobs
+    ADD CONSTRAINT smeared_jobs_pkey PRIMARY KEY (smear_id, job_id);
+
+ALTER TABLE ONLY evertick.smears
+    ADD CONSTRAINT smears_pkey PRIMARY KEY (smear_id);
+
 ALTER TABLE ONLY evertick.storage_sums
     ADD CONSTRAINT storage_sums_pkey PRIMARY KEY (tenant_id);
 
@@ -1316,6 +1842,9 @@ ALTER TABLE ONLY evertick.webhook_secrets
 
 ALTER TABLE ONLY evertick.withdrawals
     ADD CONSTRAINT withdrawals_pkey PRIMARY KEY (job_id, fire_at);
+
+ALTER TABLE ONLY evertick.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (worker, queue);
 
 CREATE INDEX alerts_about_tenant ON evertick.alerts USING btree (tenant_id) WHERE (job_id IS NULL);
 
@@ -1371,7 +1900,11 @@ CREATE INDEX job_versions_of_rule ON evertick.job_versions USING btree (rule_id)
 
 CREATE UNIQUE INDEX jobs_by_name ON evertick.jobs USING btree (tenant_id, name) WHERE (status <> 'deleted'::evertick.job_status);
 
+CREATE INDEX jobs_by_text ON evertick.jobs USING btree (tenant_id, name COLLATE "C") WHERE (status <> 'deleted'::evertick.job_status);
+
 CREATE INDEX jobs_of_tenant ON evertick.jobs USING btree (tenant_id, job_id) WHERE (status <> 'deleted'::evertick.job_status);
+
+CREATE INDEX jobs_paused ON evertick.jobs USING btree (tenant_id) WHERE ((status = 'paused'::evertick.job_status) AND (pause_reason ~ '^(runaway: |rule -?[0-9]+ |its target answered 410 )'::text));
 
 CREATE INDEX jobs_to_purge ON evertick.jobs USING btree (deleted_at) WHERE (status = 'deleted'::evertick.job_status);
 
@@ -1410,6 +1943,16 @@ CREATE INDEX replays_running ON evertick.replays USING btree (next_batch_at) WHE
 CREATE INDEX replays_running_of_tenant ON evertick.replays USING btree (tenant_id) WHERE (status = 'running'::evertick.replay_status);
 
 CREATE INDEX requested_runs_by_age ON evertick.requested_runs USING btree (fire_at);
+
+CREATE INDEX sessions_by_age ON evertick.sessions USING btree (expires_at);
+
+CREATE INDEX sessions_of_key ON evertick.sessions USING btree (key_id);
+
+CREATE INDEX smears_by_age ON evertick.smears USING btree (finished_at) WHERE (finished_at IS NOT NULL);
+
+CREATE INDEX smears_of_tenant ON evertick.smears USING btree (tenant_id, smear_id);
+
+CREATE INDEX smears_running ON evertick.smears USING btree (next_batch_at) WHERE (finished_at IS NULL);
 
 CREATE INDEX storage_changes_of_tenant ON evertick.storage_changes USING btree (tenant_id);
 
@@ -1478,6 +2021,8 @@ CREATE INDEX timers_7_partition_due_at_idx ON evertick.timers_7 USING btree (par
 CREATE INDEX timers_7_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_7 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX withdrawals_by_age ON evertick.withdrawals USING btree (withdrawn_at);
+
+CREATE INDEX workers_of_tenant ON evertick.workers USING btree (tenant_id);
 
 ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_0_gate_id_fire_at_job_id_idx;
 
@@ -1577,6 +2122,15 @@ ALTER TABLE ONLY evertick.event_sinks
 
 ALTER TABLE ONLY evertick.event_streams
     ADD CONSTRAINT event_streams_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
+
+ALTER TABLE ONLY evertick.sessions
+    ADD CONSTRAINT sessions_key_id_fkey FOREIGN KEY (key_id) REFERENCES evertick.api_keys(key_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY evertick.smeared_jobs
+    ADD CONSTRAINT smeared_jobs_smear_id_fkey FOREIGN KEY (smear_id) REFERENCES evertick.smears(smear_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY evertick.smears
+    ADD CONSTRAINT smears_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
 
 ALTER TABLE ONLY evertick.target_hosts
     ADD CONSTRAINT target_hosts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
