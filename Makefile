@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs examples
 
-.PHONY: up test check format lint types layers campaign schema helm servers lock clean help
+.PHONY: up test check format lint types layers campaign docs schema helm servers lock clean help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -13,7 +13,7 @@ up: $(VENV)/run.stamp  ## set up and run the product
 	$(BIN)/evertick up
 
 test: $(VENV)/dev.stamp  ## set up and run all tests
-	$(BIN)/pytest -n 2 -m "not campaign"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not campaign"
 
 check: format lint types layers  ## exactly what CI runs
 	$(MAKE) test
@@ -33,6 +33,10 @@ types: $(VENV)/dev.stamp
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
+docs: .venv-docs/stamp  ## build the site of the documentation into site/; a broken link fails
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	@echo "the site is in site/index.html"
+
 schema: $(VENV)/dev.stamp  ## write docs/schema.sql anew, after a change of the migrations
 	$(BIN)/python docs/schema.py
 
@@ -51,9 +55,11 @@ lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra brokers --extra otel --extra archive \
 		--group dev -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 pyproject.toml --extra server --extra brokers --extra archive -c requirements/run.lock -o requirements/server.lock
+		--python-version 3.11 pyproject.toml --extra server --extra brokers --extra archive --extra otel -c requirements/run.lock -o requirements/server.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --upgrade --group servers -o requirements/servers.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --upgrade --group docs -o requirements/docs.lock
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --python-version 3.11 - -c requirements/dev.lock -o requirements/build.lock
 
@@ -70,5 +76,10 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
+.venv-docs/stamp: requirements/docs.lock
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	@touch $@
+
 clean:  ## remove everything that make created
-	rm -rf $(VENV) .servers .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-docs site .servers .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

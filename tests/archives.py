@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.runtime.archive import Archive, open_archive
 from evertick.store.archive.parquet import ParquetArchive
 from servers.aws import REGION, AwsServer

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
+import pytest
 
 from evertick.store.database import connect
 from evertick.store.migrate import migrate
@@ -28,9 +29,9 @@ _numbers = itertools.count(1)
 class Server:
     """One version's server of this test process."""
 
-    def __init__(self, version: str, root: Path) -> None:
+    def __init__(self, version: str, root: Path, name: str = "") -> None:
         self.version = version
-        self.embedded = EmbeddedServer(root / f"{version}-{os.getpid()}", SETTINGS, VERSIONS[version])
+        self.embedded = EmbeddedServer(root / f"{version}-{os.getpid()}{name}", SETTINGS, VERSIONS[version])
         self._has_template = False
 
     def url(self, database: str) -> str:
@@ -39,14 +40,21 @@ class Server:
     @asynccontextmanager
     async def database(self, *, empty: bool = False) -> AsyncIterator[str]:
         """The URL of a new database, with the current schema or `empty`, which goes away afterwards."""
-        admin = await connect(self.embedded.url)
-        try:
+        name = f"test_{next(_numbers)}"
+        async with self._admin() as admin:
             template = "template1" if empty else await self._template(admin)
-            name = f"test_{next(_numbers)}"
             # Copying files takes a third of the time that logging each page does, and nobody needs the log.
             await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
-            yield self.url(name)
+        yield self.url(name)
+        async with self._admin() as admin:
             await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @asynccontextmanager
+    async def _admin(self) -> AsyncIterator[asyncpg.Connection]:
+        """Not kept for as long as a test takes, which may be many minutes."""
+        admin = await connect(self.embedded.url)
+        try:
+            yield admin
         finally:
             await admin.close()
 
@@ -76,6 +84,17 @@ class Servers:
             self._started[version] = server
             server.embedded.start()
         return self._started[version]
+
+    def overwriting(self, version: str) -> Server:
+        """A server of its own that overwrites memory when it frees it: where it uses it afterwards, it crashes."""
+        name = f"{version}-overwriting"
+        if name not in self._started:
+            server = Server(version, self._root, "-overwriting")
+            self._started[name] = server
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("MALLOC_PERTURB_", "165")  # of glibc
+                server.embedded.start()
+        return self._started[name]
 
     def stop(self) -> None:
         for server in self._started.values():

@@ -25,19 +25,21 @@ class Publisher:
     """A handler as a dispatcher has it. `before_answer` is what happens before the broker acknowledges a message."""
 
     is_async = True
+    start_cost = 1.0
+    begin = None
     names = ("",)
 
     def __init__(self) -> None:
         self.published: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
         self.before_answer: Callable[[str], Awaitable[None]] | None = None
 
-    def find(self, name: str | None) -> "Publisher":
+    def find(self, attempt: Attempt) -> "Publisher":
         return self
 
     def kinds(self) -> set[bool]:
         return {True}
 
-    async def call(self, attempt: Attempt, started_at: datetime) -> HandedOver:
+    async def call(self, attempt: Attempt, started_at: datetime, call: object) -> HandedOver:
         attributes = attributes_of(attempt)
         self.published.put_nowait((attributes, b"null" if attempt.payload is None else attempt.payload.encode()))
         if self.before_answer is not None:

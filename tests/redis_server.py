@@ -31,6 +31,11 @@ class RedisServer:
         self._options += ["--appendonly", "yes", "--appendfsync", "always"] if is_durable else []
         self.url = f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     async def start(self) -> None:
         words = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
         words += ["--save", "", *self._options]

@@ -10,7 +10,7 @@ import pytest_asyncio
 import postgres
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.roles.scheduler import Scheduler
 from evertick.store import database
 from hooked_pool import count_statements

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_SECONDS = 120

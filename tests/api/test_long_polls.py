@@ -15,7 +15,7 @@ from evertick.api import long_polls
 from evertick.api.long_polls import LongPolls
 from evertick.api.poll_turns import PollSpec
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.runtime.concurrency import TenantLimit
 from evertick.store.database import Pool
 

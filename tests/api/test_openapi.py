@@ -118,6 +118,20 @@ async def test_headers_that_requests_and_answers_may_have_are_described(shared_a
 
 
 @ON_SHARED_SERVER
+async def test_a_list_has_pages_of_fifty_and_of_two_hundred_at_most(shared_admin: Caller) -> None:
+    paths = (await _document(shared_admin))["paths"]
+    limits = {
+        path: each["schema"]
+        for path, methods in paths.items()
+        for each in methods.get("get", {}).get("parameters", ())
+        if each["name"] == "limit"
+    }
+    assert {limit["maximum"] for limit in limits.values()} == {200}
+    others = {path: limit["default"] for path, limit in limits.items() if limit["default"] != 50}
+    assert others == {"/api/v1/jobs/{job_id}/runs": 20, "/api/v1/events": 100}
+
+
+@ON_SHARED_SERVER
 async def test_a_batch_is_described_as_json_and_as_lines(shared_admin: Caller) -> None:
     batch = (await _document(shared_admin))["paths"]["/api/v1/jobs:batch"]["post"]
     both = {"application/json", "application/x-ndjson"}

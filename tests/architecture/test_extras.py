@@ -107,6 +107,22 @@ def test_a_command_of_the_server_says_what_to_install(arguments: tuple[str, ...]
     assert done.stderr == f"Error: evertick {arguments[0]} needs the server: pip install 'evertick[server]'\n"
 
 
+def test_the_help_knows_which_commands_need_the_server() -> None:
+    listed = run(command("--help"), {"COLUMNS": "120"}).stdout
+    named = {line.split()[0] for line in listed.splitlines() if "needs the server" in line}
+    code = """
+from evertick.cli.main import COMMANDS, app
+import typer
+root = typer.main.get_command(app)
+for name in COMMANDS:
+    found = root.resolve_command(root.make_context("evertick", [name, "--help"]), [name])[1]
+    if "needs the server" in (found.help or ""):
+        print(name)
+"""
+    assert named == set(run(BLOCK + code).stdout.split())
+    assert "up" in named
+
+
 @pytest.mark.parametrize("options", [(), ("--database-url", "postgresql://evertick@127.0.0.1/evertick")])
 def test_a_command_on_a_database_says_what_to_install(options: tuple[str, ...]) -> None:
     done = run(command("jobs", "list", *options), {"EVERTICK_URL": "", "EVERTICK_PROFILE": ""})
@@ -218,5 +234,5 @@ async def test_a_wheel_without_extras_has_the_command_line_over_http(
 
 async def _run_of(client: AsyncClient, job_id: str) -> str:
     job = await client.jobs.get(job_id)
-    run_id: str = (await client.jobs.trigger(job.job_id)).run_id
+    run_id: str = (await client.jobs.trigger(job.job_id, force=True)).run_id
     return run_id

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evertick.config import PREFIX, Settings
+from evertick.config.reading import PREFIX
+from evertick.config.settings import Settings
 from evertick.domain.admission import QuotaName
 
 ROOT = Path(__file__).parents[2]

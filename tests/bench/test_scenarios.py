@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import postgres
-from bench.commands import assert_all_ran_once, assert_ranked, measured
+from bench.commands import assert_all_ran_once, assert_ranked, bench, measured
 from engine import AT
 from evertick.bench.scenarios.steady import SteadyOptions, expected_ticks, recurring_jobs
 
@@ -21,6 +21,7 @@ def test_drain_runs_everything_that_is_ready_once(postgres_server: postgres.Serv
     assert_all_ran_once(found, 3000)
     assert found["rate_per_second"] > 0
     assert found["with_process_start_seconds"] >= found["seconds"]
+    assert found["cpu_us_per_run"].keys() == {"worker"}
     assert {"runs": 3000, "payload_bytes": 50, "workers": 2}.items() <= found["settings"].items()
 
 
@@ -30,6 +31,14 @@ def test_brokers_publishes_everything_that_is_ready_once(postgres_server: postgr
     found = measured(postgres_server.embedded, "brokers", "--messages", "1000", "--payload-bytes", "50")
     assert_all_ran_once(found, 1000)
     assert found["rate_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "default"), [("brokers", "redis"), ("growth", "100000,1000000,10000000")], ids=["brokers", "growth"]
+)
+def test_the_help_shows_a_default_as_a_user_would_type_it(scenario: str, default: str) -> None:
+    shown = "".join(bench(scenario, "--help").stdout.replace("│", "").split())
+    assert f"[default:{default}]" in shown
 
 
 def test_hot_second_counts_from_the_instant_at_which_all_is_due(postgres_server: postgres.Server) -> None:
@@ -59,6 +68,12 @@ def test_lag_tells_one_offs_from_what_runs_now(postgres_server: postgres.Server)
     assert_all_ran_once(found, 120)
     assert_ranked(found["lag_ms"])
     assert_ranked(found["immediate_lag_ms"])
+
+
+def test_submit_counts_the_jobs_of_each_way(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "submit", "--submits", "40", "--connections", "2")
+    assert [found[way]["jobs"] for way in ("own", "transaction", "function")] == [40, 40, 40]
+    assert (found["missing"], found["duplicates"]) == (0, 0)
 
 
 def test_register_counts_the_jobs_of_each_way(postgres_server: postgres.Server) -> None:

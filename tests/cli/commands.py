@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any, Self
 
+import typer
 from typer.testing import CliRunner, Result
 
 from evertick.cli.main import app
@@ -36,3 +38,22 @@ class Cli:
 
     async def json(self, *arguments: str, stdin: str | None = None) -> Any:
         return json.loads(await self(*arguments, "--json", stdin=stdin))
+
+
+def unknown_words(arguments: Sequence[str]) -> set[str]:
+    """The commands and options of a command line that do not exist. Values are not looked at."""
+    command: Any = typer.main.get_command(app)
+    rest = list(arguments)
+    while rest and hasattr(command, "list_commands"):
+        context, group, name = typer.Context(command), command, rest.pop(0)
+        if name in getattr(group, "later", {}):
+            command = group.load(name)  # imported when it is called
+            continue
+        command = group.get_command(context, name) or group.get_command(context, "file")  # `jobs import FILE`
+        if command is None:
+            return {name} - _options_of(group)
+    return {word.partition("=")[0] for word in rest if word.startswith("--")} - _options_of(command)
+
+
+def _options_of(command: Any) -> set[str]:
+    return {"--help"}.union(*((*each.opts, *each.secondary_opts) for each in command.params))

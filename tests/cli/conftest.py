@@ -5,7 +5,7 @@ import pytest
 
 from cli.commands import Cli
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.access import KeyRole
 from evertick.store.database import open_pool
 from evertick.usecases.tenants import keys

@@ -35,6 +35,9 @@ class Evertick:
             if words in raw.decode():
                 return raw.decode()
 
+    def send(self, number: int) -> None:
+        self._process.send_signal(number)
+
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop, and return its exit code."""
         self._process.send_signal(number)

@@ -31,6 +31,7 @@ async def test_alerts_are_listed_with_what_they_are_about(
     cli: Cli, connection: asyncpg.Connection, backend: str
 ) -> None:
     assert await cli("alerts", "list") == "No alerts.\n"
+    await cli("alerts", "set-target", URL)
     await alerts.open_all(connection, [NewAlert(1, None, 3, "quota", "jobs", "nearly used up")])
     shown = await cli("alerts", "list", "--status", "open")
     assert all(word in shown for word in ("quota", "jobs", "open", "3", "nearly used up"))

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from cli.commands import Cli
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.store.engine.identity import OtherCluster
 from evertick.wiring import running
 from faults.processes import EVERTICK, TESTS

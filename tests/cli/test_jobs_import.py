@@ -100,3 +100,65 @@ async def test_a_crontab_is_imported_too(cli: Cli) -> None:
     again = await cli(*arguments, code=1, stdin="@daily tidy\n")
     assert "line 1: name: 'crontab-tidy' is taken by another job" in again
     await cli(*arguments, "--replace", stdin="@daily tidy\n")
+
+
+async def test_what_is_exported_can_be_imported_again(cli: Cli) -> None:
+    full = job(
+        "full", labels={"team": "growth"}, payload={"a": [1, None]}, max_retries=7, start_at="2040-01-01T00:00:00Z"
+    )
+    await cli("jobs", "import", "-", stdin=lines(job("plain"), full))
+    before = [await cli.json("jobs", "show", name) for name in ("plain", "full")]
+    for file_format in ("ndjson", "json", "yaml"):
+        exported = await cli("jobs", "export", "--format", file_format)
+        assert exported.count("max_retries") == 1, "defaults are left out"
+        said = await cli.json("jobs", "import", "-", "--replace", "--dry-run", "--format", file_format, stdin=exported)
+        assert said == {"created": [], "changed": {}, "unchanged": ["plain", "full"], "failed": []}
+        for name in ("plain", "full"):
+            await cli("jobs", "delete", name)
+        await cli("jobs", "import", "-", "--format", file_format, stdin=exported)
+        again = [await cli.json("jobs", "show", name) for name in ("plain", "full")]
+        assert [_definition(each) for each in again] == [_definition(each) for each in before]
+    assert "full" not in await cli("jobs", "export", "--label", "team:other")
+
+
+async def test_an_export_has_what_was_set_and_not_what_follows_from_it(cli: Cli) -> None:
+    target = {"type": "worker", "queue": "default", "handler": "h"}
+    for schedule in ("every 5m", "H H * * *", "RRULE:FREQ=WEEKLY;COUNT=5", "2040-01-01T00:00:00Z"):
+        derived = job("derived", schedule=schedule, target=target, concurrency_key="account")
+        chosen = derived | {"name": "chosen", "concurrency_key": "c", "max_running": 3, "misfire_grace_seconds": 7}
+        await cli("jobs", "import", "-", "--replace", stdin=lines(derived, chosen))
+        exported = {each["name"]: each for each in map(json.loads, (await cli("jobs", "export")).splitlines())}
+        assert exported == {"derived": derived, "chosen": chosen}
+        assert (await cli.json("jobs", "show", "derived"))["max_running"] == 1, "which is in force"
+
+
+def _definition(answer: dict[str, Any]) -> dict[str, Any]:
+    changing = {"job_id", "created_at", "updated_at", "next_run_at"}
+    return {name: value for name, value in answer.items() if name not in changing}
+
+
+async def test_an_answer_of_the_api_is_imported_without_its_read_only_fields(cli: Cli) -> None:
+    await cli("jobs", "import", "-", stdin=lines(job("one")))
+    answer = await cli.json("jobs", "show", "one")
+    await cli("jobs", "import", "-", "--replace", stdin=lines(answer | {"max_retries": 9}))
+    assert (await cli.json("jobs", "show", "one"))["max_retries"] == 9
+
+
+async def test_a_dry_run_says_what_would_change_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
+    await cli("jobs", "import", "-", stdin=lines(job("one", max_retries=7)))
+    path = tmp_path / "jobs.yaml"
+    path.write_text(
+        "- {name: one, schedule: every 5m, target: {type: worker, handler: h}}\n"
+        "- {name: two, schedule: '@daily', target: {type: worker, handler: h}}\n"
+        "- {name: odd, schedule: '@never', target: {type: worker, handler: h}}\n",
+        encoding="utf-8",
+    )
+    result = await cli.run("jobs", "import", str(path), "--replace", "--dry-run")
+    assert result.exit_code == 1
+    assert '~ one: schedule: "@daily" → "every 5m"' in result.stdout
+    assert "~ one: max_retries: 7 → default" in result.stdout
+    assert "+ two: new" in result.stdout
+    assert "Nothing was imported." in result.stdout
+    assert "line 3: schedule: " in result.stderr
+    assert await names(cli) == ["one"]
+    assert "use --replace" in await cli("jobs", "import", str(path), "--dry-run", code=1)

@@ -9,7 +9,7 @@ from cli.processes import evertick
 from engine import until
 from evertick.cli.main import app
 from evertick.client import ApiError, AsyncClient
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import connect
 from evertick.usecases.tenants import secrets

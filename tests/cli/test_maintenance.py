@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -6,7 +7,8 @@ from typer.testing import CliRunner
 
 import postgres
 from evertick.cli.main import app
-from evertick.store.migrate import migrations
+from evertick.store.database import connect
+from evertick.store.migrate import migrate, migrations
 
 
 @pytest.fixture
@@ -33,6 +35,24 @@ def test_the_plan_of_a_migration_is_sql_with_locks_and_changes_nothing(empty_url
     CliRunner().invoke(app, ["migrate", "--database-url", empty_url])
     done = CliRunner().invoke(app, ["migrate", "--plan", "--database-url", empty_url])
     assert done.stdout.rstrip().endswith("is up to date: nothing to do.")
+
+
+async def test_plan_and_doctor_name_the_jobs_that_keep_a_migration_from_being_applied(empty_url: str) -> None:
+    connection = await connect(empty_url)
+    await migrate(connection, known=migrations()[:3])
+    await connection.execute(
+        "INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)"
+        " VALUES (1, 1, now(), now(), 1, 'nightly', 'sqs')"
+    )
+    await connection.execute("INSERT INTO queues (tenant_id, name) VALUES (1, 'sqs')")
+    await connection.close()
+    planned, examined = [
+        await asyncio.to_thread(CliRunner().invoke, app, [*command, "--database-url", empty_url])
+        for command in (("migrate", "--plan"), ("doctor",))
+    ]
+    assert "-- NOT POSSIBLE YET: 0004_brokers cannot be applied" in planned.stdout
+    assert "'nightly' of tenant 'default' in 'sqs'" in planned.stdout
+    assert "'nightly' of tenant 'default' in 'sqs'" in examined.stdout
 
 
 def test_the_doctor_says_of_each_thing_what_to_do_and_fails_where_there_is_a_problem(database_url: str) -> None:

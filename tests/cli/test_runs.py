@@ -5,7 +5,7 @@ import asyncpg
 import pytest
 
 from cli.commands import Cli
-from evertick.domain.ids import Prefix, format_run_id, parse_id
+from evertick.domain.ids import Prefix, format_id, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 
 pytestmark = pytest.mark.parametrize("backend", ["database", "api"])
@@ -75,6 +75,67 @@ async def test_the_error_of_a_run_does_nothing_to_the_terminal_that_shows_it(cli
         assert "boom" in said
     (run,) = await cli.json("runs", "list")
     assert run["error"] == error, "JSON says exactly what it is"
+
+
+async def test_a_list_has_one_line_of_an_error_and_a_run_its_traceback(cli: Cli, world: World) -> None:
+    await world.connection.execute("UPDATE outcomes SET error = $1", 'ValueError: no\n  File "tasks.py", line 3')
+    listed = await cli("runs", "list")
+    assert "refresh" in listed, "the name of the job"
+    assert "ValueError: no" in listed
+    assert "tasks.py" not in listed
+    shown = await cli("runs", "show", world.run_id)
+    assert "Traceback of attempt 4:" in shown
+    assert '  File "tasks.py", line 3' in shown
+
+
+async def test_runs_of_all_jobs_come_by_the_column_that_is_first(cli: Cli, world: World) -> None:
+    """The older tick was attempted later."""
+    lane = await world.connection.fetchval("SELECT lane_id FROM lanes")
+    earlier = AT - timedelta(minutes=9)
+    await world.connection.execute(
+        "INSERT INTO attempts VALUES ($1, $2, $3, $4, $4, 1, 1, 'late', 1)", lane, SEQ + 1, world.job_id, earlier
+    )
+    assert [run["scheduled_at"][:16] for run in await cli.json("runs", "list")] == [
+        f"{at:%Y-%m-%dT%H:%M}" for at in (AT, earlier)
+    ]
+
+
+async def test_a_run_that_runs_says_for_how_long(cli: Cli, world: World) -> None:
+    await world.connection.execute("DELETE FROM outcomes")
+    await world.connection.execute("UPDATE lanes SET head = $1", SEQ)
+    await world.connection.execute(
+        "INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker,"
+        " running_seqs, running_since)"
+        " SELECT 1, lane_id, $1::bigint, $1, clock_at() + interval '1 hour', 30, partition, 'w-1',"
+        " ARRAY[$1::bigint], ARRAY[clock_at() - interval '300 s'] FROM lanes",
+        SEQ,
+    )
+    assert "running for 5 min" in await cli("runs", "list")
+    shown = await cli("runs", "show", world.run_id)
+    assert "w-1" in shown
+    assert "5 min" in shown
+
+
+async def test_a_run_is_shown_with_its_progress_and_then_with_what_it_returned(cli: Cli, world: World) -> None:
+    await world.connection.execute("DELETE FROM outcomes; DELETE FROM dead_letters")
+    await world.connection.execute("UPDATE lanes SET head = $1", SEQ)
+    await world.connection.execute(
+        "INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, worker, expires_at, lease_seconds, partition,"
+        " progress)"
+        " SELECT 1, lane_id, seq, seq, 'worker-1', clock_at() + interval '1 hour', 30, (lane_id & 255)::smallint,"
+        " jsonb_build_object(seq::text, '3 of 10') FROM attempts"
+    )
+    assert "3 of 10" in await cli("runs", "list")
+    assert "3 of 10" in await cli("runs", "list", "--job", str(format_id(Prefix.JOB, world.job_id)))
+    assert "3 of 10" in await cli("runs", "show", world.run_id)
+    await world.connection.execute(
+        "INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, output)"
+        " SELECT lane_id, seq, clock_at(), 'success', true, '{\"sent\":[1,\"ü\"]}' FROM attempts"
+    )
+    shown = await cli("runs", "show", world.run_id)
+    assert '{"sent": [1, "ü"]}' in shown
+    assert "3 of 10" not in shown
+    assert (await cli.json("runs", "show", world.run_id))["output"] == {"sent": [1, "ü"]}
 
 
 async def test_runs_are_filtered_by_status_and_time(cli: Cli, world: World) -> None:

@@ -91,9 +91,11 @@ async def test_a_stop_hands_partitions_over_while_a_delivery_takes_its_time(
 async def test_after_a_kill_it_starts_again_on_the_same_data(data_dir: Path) -> None:
     async with evertick("up", "--data-dir", str(data_dir)) as up:
         await up.ready()
+        assert (await up.line()).startswith("API key: evt_")
         await up.kill()
     async with evertick("up", "--data-dir", str(data_dir)) as again:
         await again.ready()
+        await again.logged("For another: evertick keys create --role admin")
         assert await again.stop() == 0
 
 

@@ -1,12 +1,17 @@
+import asyncio
+import signal
+import socket
 import sys
 from pathlib import Path
 
 import asyncpg
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from cli.commands import Cli
 from cli.processes import evertick
+from engine import until
 from evertick.cli.main import app
 
 APP = """
@@ -54,6 +59,87 @@ async def test_a_worker_takes_runs_from_the_queue_of_the_option(directory: Path,
     arguments = ("--queue", "billing", "--concurrency", "3", "--database-url", database_url)
     async with evertick("worker", "shop_tasks", *arguments) as worker:
         assert "on queue billing" in await worker.ready()
+        assert await worker.stop() == 0
+
+
+async def test_several_processes_serve_several_queues_until_the_command_is_stopped(
+    directory: Path, connection: asyncpg.Connection, database_url: str
+) -> None:
+    arguments = ("--queue", "mail", "--queue", "reports", "--processes", "2", "--database-url", database_url)
+    async with evertick("worker", "shop_tasks", *arguments) as worker:
+        for _ in range(2):
+            assert "on queue mail, reports" in await worker.ready()
+        await until(lambda: connection.fetchval("SELECT count(DISTINCT worker) = 2 FROM workers"))
+        queues = await connection.fetch("SELECT DISTINCT queue FROM workers ORDER BY queue")
+        assert [row["queue"] for row in queues] == ["mail", "reports"]
+        assert await worker.stop() == 0
+    assert await connection.fetchval("SELECT count(*) FROM workers") == 0, "both have left"
+
+
+def have_files(directory: Path, *names: str) -> bool:
+    return all((directory / name).exists() for name in names)
+
+
+async def test_processes_have_health_files_of_their_own_and_end_when_the_terminal_hangs_up(
+    directory: Path, connection: asyncpg.Connection, database_url: str
+) -> None:
+    (directory / "evertick.toml").write_text('health_file = "alive"\n', encoding="utf-8")
+    arguments = ("--processes", "2", "--database-url", database_url)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests run under nohup, and inherited
+    try:
+        async with evertick("worker", "shop_tasks", *arguments) as worker:
+            for _ in range(2):
+                await worker.ready()
+            await until(lambda: asyncio.to_thread(have_files, directory, "alive", "alive.1"))
+            assert await worker.stop(signal.SIGHUP) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert await connection.fetchval("SELECT count(*) FROM workers") == 0, "both have left"
+
+
+def two_free_ports() -> int:
+    """The first of two ports in a row that nobody listens on."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+async def test_each_process_serves_its_metrics_on_the_next_port(directory: Path, database_url: str) -> None:
+    port = two_free_ports()
+    arguments = ("--processes", "2", "--metrics-port", str(port), "--database-url", database_url)
+    async with evertick("worker", "shop_tasks", *arguments) as worker:
+        for _ in range(2):
+            await worker.ready()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for each in (port, port + 1):
+                answer = await client.get(f"http://127.0.0.1:{each}/metrics")
+                assert answer.status_code == 200
+                assert "evertick_" in answer.text
+        assert await worker.stop() == 0
+
+
+async def test_a_command_ends_with_the_process_that_ends_by_itself(directory: Path, database_url: str) -> None:
+    arguments = ("--processes", "2", "--database-url", database_url)
+    async with evertick("worker", "shop_broken", *arguments) as worker:
+        assert await worker.ended() == 1
+    assert any("shop_missing" in line for line in worker.log)
+
+
+async def test_a_worker_starts_again_with_sources_that_changed(directory: Path, database_url: str) -> None:
+    async with evertick("worker", "shop_tasks", "--reload", "--database-url", database_url) as worker:
+        assert "a worker of shop on" in await worker.ready()
+        (directory / "shop_tasks.py").write_text(APP.replace('"shop"', '"store"'), encoding="utf-8")
+        assert "a worker of store on" in await worker.ready()
+        (directory / "shop_tasks.py").write_text("def broken(", encoding="utf-8")
+        await worker.logged("SyntaxError")
+        (directory / "shop_tasks.py").write_text(APP, encoding="utf-8")
+        assert "a worker of shop on" in await worker.ready()
         assert await worker.stop() == 0
 
 

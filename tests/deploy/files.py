@@ -7,7 +7,8 @@ from pathlib import Path
 import typer
 
 from evertick.cli.main import app
-from evertick.config import FILE_SUFFIX, PREFIX, Settings
+from evertick.config.reading import FILE_SUFFIX, PREFIX
+from evertick.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -18,7 +19,7 @@ def parse(arguments: Sequence[str]) -> str:
     root = typer.main.get_command(app)
     context = root.make_context("evertick", list(arguments))
     name, *rest = arguments
-    command = root.get_command(context, name)  # type: ignore[attr-defined]
+    _, command, _ = root.resolve_command(context, [name])  # type: ignore[attr-defined]
     assert command is not None, f"there is no command {name}"
     command.make_context(name, rest, parent=context)
     return name

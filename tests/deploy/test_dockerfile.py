@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def test_what_is_installed_is_pinned_by_hashes() -> None:
     installs = [each.text for each in BUILD if "pip install" in each.text]
     assert len(installs) == 3
     assert all("--require-hashes --only-binary :all:" in each or "--no-index" in each for each in installs)
+
+
+@pytest.mark.parametrize("extra", ["server", "brokers", "archive", "otel"])
+def test_it_has_what_settings_turn_on(extra: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    locked = (ROOT / "requirements" / "server.lock").read_text(encoding="utf-8")
+    names = {re.split(r"[<>=\[]", each)[0] for each in extras[extra]} - {"evertick"}
+    assert [name for name in names if f"{name}==" not in locked] == []
 
 
 def test_every_source_of_a_copy_exists_and_is_not_ignored() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.files import DEPLOY, parse, unknown_settings
-from evertick.config import read_settings
+from evertick.config.reading import read_settings
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MAX_EXPOSURE = 2.0

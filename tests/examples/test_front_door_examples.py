@@ -1,95 +1,23 @@
 """The examples that go over HTTP, and the commands on their pages, against one `evertick up`."""
 
-import asyncio
-import os
 import re
 import shlex
-import signal
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
-import pytest_asyncio
 
-import postgres
 from cli.commands import Cli
-from cli.processes import evertick
 from evertick import AsyncClient
+from front_door import EXAMPLES, TIMEOUT_SECONDS, Server, stopped, told
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 RECEIVER = EXAMPLES / "webhook-receiver"
 GUIDE = ROOT / "docs" / "http-api.md"
-TIMEOUT_SECONDS = 60
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@dataclass(frozen=True)
-class Server:
-    """Evertick as the examples find it."""
-
-    url: str
-    api_key: str
-    data_dir: Path
-
-    def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTICK_")}
-        return kept | {"EVERTICK_URL": self.url, "EVERTICK_API_KEY": self.api_key} | more
-
-    @asynccontextmanager
-    async def running(self, *command: str, cwd: Path = EXAMPLES, **environment: str) -> AsyncIterator[Process]:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=PIPE, stderr=PIPE, cwd=cwd, env=self.environment(**environment)
-        )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
-
-    async def output(self, *command: str) -> str:
-        """What a command says that ends well."""
-        async with self.running(*command) as process:
-            output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
-        assert process.returncode == 0, output.decode() + errors.decode()
-        return output.decode()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server() -> AsyncIterator[Server]:
-    # As `data_dir`, for all tests of this module.
-    data_dir = Path(os.environ["EVERTICK_TEST_SERVERS"]) / f"{postgres.EMBEDDED}-{os.getpid()}-front-door"
-    async with evertick("up", "--data-dir", str(data_dir), "--port", "0", "--log-level", "warning") as up:
-        url = (await up.ready()).split()[-1]
-        api_key = (await up.line()).split()[-1]
-        yield Server(url, api_key, data_dir)
-        assert await up.stop() == 0
-
-
-async def told(stream: asyncio.StreamReader | None, words: str) -> re.Match[str]:
-    """Wait until it says something like this."""
-    assert stream
-    said: list[str] = []
-    async with asyncio.timeout(TIMEOUT_SECONDS):
-        while raw := await stream.readline():
-            said.append(raw.decode())
-            if found := re.search(words, said[-1]):
-                return found
-    raise AssertionError(f"it ended without {words!r} after {said}")
-
-
-async def stopped(process: Process) -> int | None:
-    process.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
-    return process.returncode
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_the_receiver_acts_on_what_the_commands_of_its_page_send(server: Server) -> None:

@@ -14,9 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
-from evertick import inbox
+from evertick import inbox, receive
 from evertick.client import AsyncClient
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.sdk.webhooks import Receiver
@@ -198,6 +200,20 @@ async def test_messages_that_are_done_when_they_are_stored_are_booked_once(site:
     record = SimpleNamespace(headers=_pairs(_headers("ce_", attributes)), value=body)
     await guide.consume_stored(Stream(record, record), site.pool)
     assert await site.balance() == 7
+
+
+async def test_each_library_of_a_database_books_once(site: Site, guide: SimpleNamespace, database_url: str) -> None:
+    _, attributes, body = await site.publish()
+    run = receive.kafka(SimpleNamespace(headers=_pairs(_headers("ce_", attributes)), value=body))
+    engine = create_async_engine(database_url.replace("postgresql://", "postgresql+asyncpg://"))
+    sessions = async_sessionmaker(engine)
+    with psycopg.connect(database_url) as connection:
+        for number in range(2):
+            guide.book_by_psycopg(replace(run, idempotency_key="psycopg"), connection)
+            await guide.book_by_sqlalchemy(replace(run, idempotency_key="sqlalchemy"), sessions)
+            await guide.book(replace(run, idempotency_key="asyncpg"), site.pool)
+            assert await site.balance() == 3 * 7, f"after {number + 1} deliveries to each"
+    await engine.dispose()
 
 
 async def test_a_webhook_that_comes_to_two_processes_is_booked_once(site: Site, guide: SimpleNamespace) -> None:

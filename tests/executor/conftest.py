@@ -16,7 +16,7 @@ from evertick.executor.sources.database.source import DatabaseSource
 from evertick.executor.sources.http.source import HttpSource
 from sdk.served import HOST_TENANT, Served, served
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 6.0
 QUEUE = "default"
 
 

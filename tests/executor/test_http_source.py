@@ -1,6 +1,7 @@
 """What the HTTP source makes of a server that is in trouble."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,13 +11,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from evertick.client import ApiError, AsyncClient
-from evertick.contract.workers import Heartbeat, Lease as LeaseAnswer, LeasedAttempt
+from evertick.client import ApiError, AsyncClient, Invalid
+from evertick.client.errors import ApiProblem
+from evertick.contract.workers import Heartbeat, Lease as LeaseAnswer, LeasedAttempt, Recorded
+from evertick.domain.attempt import SUCCEEDED, NotRecorded, Succeeded
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import from_us
 from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.leaving import Leaving
-from evertick.executor.source import RecordFailure, UnstartedAttempt
+from evertick.executor.recorder import Recorder
+from evertick.executor.source import AttemptCounters, RecordFailure, UnstartedAttempt
 from evertick.executor.sources.http.source import HttpSource, RemoteAttempt
 from evertick.runtime.clock import DatabaseClock
 from evertick.runtime.loop import Loop
@@ -139,6 +143,76 @@ async def test_a_handler_has_the_timeout_that_the_server_names_however_far_the_d
     await source.open(cast("Any", executor))
     assert await source.lease(1) == 1
     assert [each.timeout_seconds for each in executor.taken] == [seconds]
+
+
+class _Former:
+    """The calls of a server of the version before, which refuses what it does not know; what it took."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, bool]] = []
+        self.excerpts: list[str | None] = []
+
+    async def heartbeat(self, _: str, tokens: Any = None, progress: Any = None) -> Heartbeat:
+        if tokens:
+            self._take("heartbeat", is_new=progress is not None)
+        return Heartbeat(cancel=())
+
+    async def record(self, _: str, outcomes: Sequence[Any], *, with_dead: bool = False) -> Recorded:
+        self._take("record", is_new=with_dead)
+        if any(each.excerpt is not None for each in outcomes):
+            raise _invalid()
+        self.excerpts += [each.excerpt for each in outcomes]
+        return Recorded(recorded=len(outcomes), stale=())
+
+    def _take(self, name: str, *, is_new: bool) -> None:
+        self.requests.append((name, is_new))
+        if is_new:
+            raise _invalid()
+
+
+def _invalid() -> Invalid:
+    return Invalid(ApiProblem(method="POST", path="/", status=422))
+
+
+async def _former() -> tuple[_Former, HttpSource]:
+    async def lease(*_: Any, **__: Any) -> LeaseAnswer:
+        return LeaseAnswer(lease_seconds=30, attempts=(given_attempt(),))
+
+    async def close() -> None: ...
+
+    server = _Former()
+    workers = SimpleNamespace(lease=lease, heartbeat=server.heartbeat, record=server.record)
+    source = HttpSource(lambda _: cast("Any", SimpleNamespace(workers=workers, close=close)), ["default"])
+    await source.open(cast("Any", _Idle()))
+    assert await source.lease(1) == 1
+    return server, source
+
+
+async def test_leases_are_kept_at_a_server_that_takes_no_progress() -> None:
+    server, source = await _former()
+    for _ in range(2):
+        await source.note_progress({(1, 1): "1 of 2"})
+        assert await source.extend([HeldLease(1, 0.0)]) == {1}
+    assert server.requests == [("heartbeat", True), ("heartbeat", False), ("heartbeat", False)]
+
+
+async def test_outcomes_are_recorded_at_a_server_that_names_no_dead_runs() -> None:
+    server, source = await _former()
+    attempt = _attempt("job", 1)
+    with pytest.raises(Invalid):
+        await source.record([(attempt, Succeeded("odd"), AT, AT, None)], [])
+    for _ in range(2):
+        assert await source.record([(attempt, SUCCEEDED, AT, AT, None)], []) == NotRecorded(set(), set())
+    refused = [("record", True), ("record", False)]
+    assert server.requests == [*refused, *refused, ("record", False)], "an outcome that is refused says nothing of it"
+
+
+async def test_what_was_done_is_a_success_at_a_server_that_takes_no_excerpts() -> None:
+    server, source = await _former()
+    recorder = Recorder(source, AttemptCounters(), monotonic=itertools.count(0.0, 3600.0).__next__)
+    recorder.add([(_attempt("job", 1), Succeeded("odd"), AT, AT, None)], [])
+    await recorder.flush()
+    assert server.excerpts == [None]
 
 
 class _Idle:

@@ -52,7 +52,7 @@ class Campaign:
         stuck = await count_unfinished(self.cluster, TIMEOUT_SECONDS)
         report, verdicts = await report_on(self.cluster, silent=silent, stuck=stuck, ended_us=ended_us)
         sys.stdout.write(f"\n{report}\n" + "".join(f"{verdict}\n" for verdict in verdicts))
-        assert (report.stuck, report.silent, report.lost) == (0, 0, 0)
+        assert (report.stuck, report.silent, report.summary.lost) == (0, 0, 0)
         assert [verdict for verdict in verdicts if not verdict.ok] == []
         strangers = [line for line in self.cluster.receipts() if line.get("owner") != line.get("serves")]
         assert strangers == []

@@ -15,7 +15,8 @@ from evertick.store.engine import lanes
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import create_many
 from faults.checkers import Verdict, check_all
-from faults.ledger import Ledger, longest_gap, read_deliveries, read_ledger
+from faults.checkers.summary import summarise
+from faults.ledger import Ledger, read_deliveries, read_ledger
 from faults.processes import Process
 
 HEARTBEAT_TIMEOUT = 2.0
@@ -52,6 +53,7 @@ class Cluster:
         self.source: Path | None = None
         """Of another version, whose processes are started from now on."""
         self.processes: list[Process] = []
+        self._starting: list[Process] = []
         self._numbers = itertools.count(1)
 
     async def open(self) -> None:
@@ -68,16 +70,21 @@ class Cluster:
         self.pool.terminate()
 
     def scheduler(self, *, url: str | None = None) -> Process:
-        return self._start("scheduler", url=url)
+        return self.launch("scheduler", url=url)
 
     def worker(self, *options: str, url: str | None = None, app: str = "app") -> Process:
-        return self._start("worker", f"faults.worker_app:{app}", *options, url=url)
+        return self.launch("worker", f"faults.worker_app:{app}", *options, url=url)
 
     def dispatcher(self, *, url: str | None = None) -> Process:
-        return self._start("up", "--roles", "dispatcher", url=url)
+        return self.launch("up", "--roles", "dispatcher", url=url)
+
+    def janitor(self, *, archive: Path) -> Process:
+        return self.launch("up", "--roles", "janitor", EVERTICK_ARCHIVE_URL=str(archive))
 
     def api(self, *, url: str | None = None, port: int = 0) -> Process:
-        return self._start("up", "--roles", "api", "--port", str(port), url=url)
+        process = self.launch("up", "--roles", "api", "--port", str(port), url=url)
+        self.wait_until_ready()
+        return process
 
     def run(self, *arguments: str) -> str:
         """Run a command to its end, and return what it says."""
@@ -89,15 +96,23 @@ class Cluster:
         return said
 
     def all_roles(self, *, url: str | None = None) -> Process:
-        return self._start("up", "--port", "0", url=url)
+        process = self.launch("up", "--port", "0", url=url)
+        self.wait_until_ready()
+        return process
 
-    def _start(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
+    def wait_until_ready(self) -> None:
+        """Wait for all that were started, which begin beside each other. Whatever asks the database does so first."""
+        starting, self._starting = self._starting, []
+        for process in starting:
+            process.wait_for("Evertick is ready")
+
+    def launch(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
         own = {"EVERTICK_DATABASE_URL": url or self.url, "FAULTS_LOG": str(self._receipts(name))}
         settings = _SETTINGS | self.settings | own | environment
         process = Process([command, *arguments], self.folder / f"{name}.log", settings, self.source)
         self.processes.append(process)
-        process.wait_for("Evertick is ready")
+        self._starting.append(process)
         return process
 
     def _receipts(self, name: str) -> Path:
@@ -105,6 +120,7 @@ class Cluster:
 
     async def jobs(self, count: int, prefix: str = "job", **fields: Any) -> list[str]:
         """Jobs that tell the receiver, unless the fields say otherwise."""
+        self.wait_until_ready()
         target = {"type": "worker", "queue": "faults", "handler": "note"}
         plain = {"target": target, "misfire_grace_seconds": 60, "max_retries": 20, "retry_delay_seconds": 0.2}
         batch = [{**plain, **fields, "name": f"{prefix}-{number}"} for number in range(count)]
@@ -113,10 +129,12 @@ class Cluster:
         return [verdict.job_id for verdict in verdicts if verdict.job_id]
 
     async def value(self, query: str, *arguments: Any) -> Any:
+        self.wait_until_ready()
         return await self.pool.fetchval(query, *arguments)
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
         """Wait for something in the database."""
+        self.wait_until_ready()
         deadline = time.monotonic() + seconds
         while not await holds():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -159,7 +177,7 @@ class Cluster:
         for verdict in verdicts:
             sys.stdout.write(f"{verdict}\n")
             assert verdict.ok, verdict
-        sys.stdout.write(f"longest gap seconds {longest_gap(each.at_us for each in deliveries)}\n")
+        sys.stdout.write(f"{summarise(verdicts, ledger.jobs, deliveries, ledger.starts_us())}\n")
         return {verdict.name[:2]: verdict for verdict in verdicts}
 
     async def ledger(self) -> Ledger:

@@ -34,6 +34,12 @@ class FullCluster(Cluster):
         self._hook_url = hook_url
         self._batches = 0
 
+    def launch(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
+        """In a thread of its own, as its clients and receivers go on meanwhile: so it waits."""
+        process = super().launch(command, *arguments, url=url, **environment)
+        process.wait_for(READY)
+        return process
+
     async def begin(self) -> None:
         """Open, and make a second tenant and all keys."""
         await self.open()
@@ -47,7 +53,7 @@ class FullCluster(Cluster):
         self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).api_key
 
     def direct_worker(self) -> Process:
-        return self._start("worker", "faults.worker_app:app", **{SERVES: FIRST})
+        return self.launch("worker", "faults.worker_app:app", **{SERVES: FIRST})
 
     def api_address(self) -> str:
         """The address of an API that was started for this."""
@@ -56,11 +62,11 @@ class FullCluster(Cluster):
     def up(self, data_dir: Path, port: int) -> Process:
         """The whole product with its embedded server in one process."""
         own = {"EVERTICK_DATABASE_URL": "", "EVERTICK_DATA_DIR": str(data_dir)}
-        return self._start("up", "--port", str(port), **own)
+        return self.launch("up", "--port", str(port), **own)
 
     def pull_worker(self, address: str, key: str | None = None, serves: str = SECOND) -> Process:
         own = {SERVES: serves, "EVERTICK_API_KEY": key or self._pulls, "EVERTICK_DATABASE_URL": ""}
-        return self._start("worker", "faults.worker_app:app", "--url", address, **own)
+        return self.launch("worker", "faults.worker_app:app", "--url", address, **own)
 
     async def add(self, owner: str, count: int, policy: str, *, seconds: float) -> None:
         """Jobs of a worker whose handlers take so long."""

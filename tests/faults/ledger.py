@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
@@ -62,9 +61,10 @@ class Ledger:
         self.writes = writes
         self.timers = timers
 
-    @property
-    def runs(self) -> int:
-        return sum(len(job.runs) for job in self.jobs)
+    def starts_us(self) -> list[int]:
+        """When runs started, by the database's clock."""
+        starts = (run.started_us for job in self.jobs for run in job.runs)
+        return [start for start in starts if start is not None]
 
 
 async def read_ledger(connection: asyncpg.Connection | PoolConnectionProxy) -> Ledger:
@@ -103,12 +103,6 @@ def read_deliveries(logs: Iterable[Path]) -> list[Delivery]:
                 Delivery(key, said["idempotency_key"], token.seq, said["attempt"], said["at_us"], said["worker"])
             )
     return deliveries
-
-
-def longest_gap(starts_us: Iterable[int]) -> float:
-    """The longest time between two successive starts, in seconds."""
-    times = sorted(starts_us)
-    return round(max((after - before for before, after in pairwise(times)), default=0) / 1e6, 2)
 
 
 def _ticks(versions: list[asyncpg.Record]) -> dict[int, list[int]]:

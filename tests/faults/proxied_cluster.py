@@ -37,6 +37,7 @@ class ProxiedCluster:
         await self.cluster.jobs(JOBS, "posted", **plain, target={"type": "http", "url": self.receiver.url})
         starting = (asyncio.to_thread(getattr(self.cluster, role), url=self.urls[role]) for role in ROLES)
         self.processes = dict(zip(ROLES, await asyncio.gather(*starting), strict=True))
+        await asyncio.to_thread(self.cluster.wait_until_ready)
         said = self.processes["api"].log.read_text(encoding="utf-8")
         self._address = said.partition("Evertick is ready at ")[2].split()[0]
         key = said.partition("API key: ")[2].split()[0]

@@ -15,6 +15,7 @@ from typing import Any
 import asyncpg
 import psutil
 
+from evertick.store.database import connect
 from evertick.store.migrate import migrate
 from evertick.store.server.embedded import DATABASE, SUPERUSER
 from evertick.store.server.programs import Programs, find_programs
@@ -63,7 +64,7 @@ class Server:
         self.start()
         await self.ask(f"CREATE DATABASE {DATABASE}", database="postgres")
         if not empty:
-            connection = await asyncpg.connect(self.url())
+            connection = await connect(self.url())
             await migrate(connection)
             await connection.close()
 

@@ -1,15 +1,16 @@
 """The result of a campaign: verdicts of the checkers, and numbers that are printed in any case."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from evertick.domain.schedule.instants import to_us
 from evertick.store.engine import lanes
 from faults.checkers import Verdict, check_all
+from faults.checkers.summary import Summary, summarise
 from faults.full_cluster import RECURRING, FullCluster
-from faults.ledger import longest_gap, read_deliveries
+from faults.ledger import read_deliveries
 
 BOUND_US = 600_000_000
 """How late a start may be. Punctuality is reported as the longest gap and not checked: the machine may be busy."""
@@ -39,23 +40,16 @@ SELECT count(*)
 class CampaignReport:
     """Numbers of one campaign."""
 
-    ticks: int
-    runs: int
-    lost: int
-    """Ticks that are neither a run nor a gap."""
-    doubled: int
-    """Starts beyond the first of a run."""
+    summary: Summary
     unrecorded: int
     """Starts of attempts whose commits were lost."""
     stuck: int
     """Runs that never ended."""
     silent: int
     """Jobs that did not fire any more after the fault."""
-    longest_gap_seconds: float
-    """The longest time without any start."""
 
     def __str__(self) -> str:
-        return "  ".join(f"{name.replace('_', ' ')} {value}" for name, value in asdict(self).items())
+        return f"{self.summary}  unrecorded {self.unrecorded}  stuck {self.stuck}  silent {self.silent}"
 
 
 async def still_fire(cluster: FullCluster, after: datetime, seconds: float) -> int:
@@ -106,15 +100,8 @@ async def report_on(
         deliveries=known,
         writes=ledger.writes,
     )
-    figures = {verdict.name[:2]: verdict.figures for verdict in verdicts}
+    starts_us = (each.at_us for each in deliveries if each.at_us < ended_us)
     report = CampaignReport(
-        ticks=figures["C3"]["ticks"],
-        runs=ledger.runs,
-        lost=sum("neither a run nor a gap" in fault for verdict in verdicts for fault in verdict.faults),
-        doubled=len(deliveries) - len({delivery.run_key for delivery in deliveries}),
-        unrecorded=len(deliveries) - len(known),
-        stuck=stuck,
-        silent=silent,
-        longest_gap_seconds=longest_gap(each.at_us for each in deliveries if each.at_us < ended_us),
+        summarise(verdicts, ledger.jobs, deliveries, starts_us), len(deliveries) - len(known), stuck, silent
     )
     return report, verdicts

@@ -45,6 +45,7 @@ async def _keep_cap(url: str, folder: Path, runs: int, kills: int, *, of: str = 
             await cluster.until(is_reached, f"{CAP} run at once again after kill {number}")
         await cluster.until_count(DONE, runs)
         assert max(_seen(folder)) == CAP
+        await cluster.check()
     finally:
         await cluster.close()
 

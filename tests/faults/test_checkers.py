@@ -12,6 +12,7 @@ from bounded_work import calls_at_most
 from evertick.domain.states import GapReason, Outcome, RunReason
 from faults.checkers import (
     AttemptRecord,
+    Delivery,
     FencedWrite,
     JobHistory,
     OutcomeRecord,
@@ -21,6 +22,7 @@ from faults.checkers import (
     epochs_only_grow,
     every_target_hit,
     every_tick_ends,
+    lost_before_started_again,
 )
 from faults.checkers.selftest import spoiled_attempts, spoiled_gaps, spoiled_log, spoiled_runs
 from faults.checkers.selftest.corruption import Corruption
@@ -82,6 +84,33 @@ def test_a_corruption_flips_the_checks_it_concerns(corruption: Corruption, world
 def test_runs_may_share_keys_where_the_template_says_so(world: World) -> None:
     spoiled = spoiled_log.two_runs_share_an_idempotency_key.spoil(world, lambda options, /: options[0])
     assert failing(spoiled.verdicts(unique_keys=False)) == set()
+
+
+def _starts(job: JobHistory) -> list[Delivery]:
+    """A start of each attempt."""
+    attempts = [(run.key, attempt) for run in job.runs for attempt in run.attempts]
+    return [Delivery(key, "key", attempt.seq, attempt.attempt, attempt.seq, "worker") for key, attempt in attempts]
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        (Outcome.LOST, ""),
+        (Outcome.DEFERRED, "started again after attempt 1, which is deferred"),
+        (Outcome.FAILED, "started again after attempt 1, which is failed"),
+    ],
+)
+def test_a_run_is_started_again_only_after_its_attempt_was_lost(before: Outcome, told: str) -> None:
+    job = job_of(1, [Life(), Life((before,))])
+    verdict = lost_before_started_again([job], _starts(job))
+    assert "".join(verdict.faults).endswith(told)
+    assert (verdict.ok, verdict.figures) == (not told, {"started_again": 1})
+
+
+def test_an_attempt_that_is_started_twice_is_a_fault() -> None:
+    job = job_of(1, [Life()])
+    assert lost_before_started_again([job], _starts(job)).ok
+    assert "attempt 1 was started twice" in lost_before_started_again([job], _starts(job) * 2).faults[0]
 
 
 def test_gaps_excuse_targets_only_where_the_test_allows_them() -> None:

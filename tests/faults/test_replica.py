@@ -8,7 +8,7 @@ from pathlib import Path
 from api.callers import JOB, Caller, Callers
 from engine import until
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.metrics.catalog import REPLICA_READS
 from evertick.roles.scheduler import Scheduler
 from evertick.store.database import open_pool

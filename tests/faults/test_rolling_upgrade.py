@@ -7,6 +7,7 @@ without git the test is skipped.
 
 import asyncio
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,17 +22,20 @@ import postgres
 from evertick.store.engine import lanes
 from evertick.store.migrate import migrations
 from faults.campaign import Campaign
+from faults.checkers import lost_before_started_again
 from faults.cluster import Cluster
 from faults.full_cluster import FIRST, RECURRING, RETRIED, WORKER_TARGET, FullCluster
 from faults.job_creators import JobCreator
+from faults.ledger import read_deliveries
 from faults.processes import Process
 from faults.replication import free_port
 from faults.webhook_receiver import receiving
 
 PREVIOUS = "3596981514d339ee36e5f010658c893da8cb9f13"
 REPOSITORY = Path(__file__).parents[2]
-LEASES = {"EVERTICK_LEASE_SECONDS": "300"}
-"""A remote worker keeps its leases while its API is replaced, however long that takes on a busy machine."""
+LEASES = {"EVERTICK_LEASE_SECONDS": "30"}
+"""As by default. While its API is away a remote worker can neither extend its leases nor record what it has done. On a
+busy machine that may take longer: these runs are started again."""
 MISSED = "SELECT count(*) FROM gaps WHERE reason NOT IN ('overlap', 'dst')"
 
 
@@ -126,13 +130,16 @@ async def _upgrade(cluster: FullCluster, hook_url: str, previous: Path, size: Si
         report = await campaign.end(await lanes.clock(cluster.pool))
     finally:
         await campaign.stop_creating()
-    assert (report.doubled, report.unrecorded) == (0, 0)
+    assert report.unrecorded == 0
+    again = lost_before_started_again((await cluster.ledger()).jobs, read_deliveries(cluster.folder.glob("*.receipts")))
+    sys.stdout.write(f"{again}\n")
+    assert again.ok, again
     assert await campaign.missing(0, 0) == 0
     assert await cluster.value(MISSED) == 0
 
 
 @pytest.mark.parametrize("size", [Size(1, 2), pytest.param(Size(2, 20), marks=pytest.mark.campaign)], ids=str)
-async def test_an_upgrade_process_by_process_loses_no_tick_and_starts_no_run_twice(
+async def test_an_upgrade_process_by_process_loses_no_tick_and_starts_a_run_again_only_if_its_lease_ran_out(
     postgres_server: postgres.Server, tmp_path: Path, size: Size
 ) -> None:
     previous = _source_of(PREVIOUS, tmp_path / "previous")

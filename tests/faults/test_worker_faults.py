@@ -116,7 +116,7 @@ async def test_a_worker_that_slept_past_its_lease_starts_nothing_that_others_wer
     sleeper = cluster.worker("--concurrency", "8")
     await _told(cluster, 8)
     sleeper.send(signal.SIGSTOP)
-    cluster.worker()
+    cluster.worker("--concurrency", str(count))
     await cluster.until_count("SELECT count(*) FROM outcomes WHERE result = 'success'", count)
     sleeper.send(signal.SIGCONT)
     assert sleeper.terminate() == 0

@@ -102,7 +102,9 @@ async def test_a_day_is_in_files_when_it_is_dropped(
         (f"job {job.job_id}", "default", "noop")
     }
     assert [(row["reason"], row["count"]) for row in rows_of(tmp_path, "gaps")] == [("missed", 1)]
-    manifest = json.loads((tmp_path / "manifests" / f"{old_at.date()}.0.json").read_text())
+    (path,) = (tmp_path / "manifests").iterdir()
+    assert path.name.startswith(f"{old_at.date()}.0-")
+    manifest = json.loads(path.read_text())
     assert manifest["tables"] == {"attempts": 3, "outcomes": 3, "gaps": 1, "withdrawals": 1}
     assert sum(file["rows"] for file in manifest["files"]) == 5
     assert await states(pool) == ["dropped"]
@@ -329,6 +331,19 @@ async def test_of_two_exports_of_a_day_the_later_claim_counts(
     assert await days.drop_archived_day(pool, first) == "unverified"
     assert await days.drop_archived_day(pool, second) == "dropped"
     assert await days.claim(pool, old_at.date(), "third") != first
+
+
+async def test_the_manifest_of_an_export_that_another_took_over_is_removed(
+    pool: Pool, aged: AgedTables, old_at: datetime, archive: Archive, tmp_path: Path
+) -> None:
+    await some_day(aged, old_at)
+    first = await exporting.DayExport(pool, archive, old_at.date()).run(await aged.now())
+    (of_first,) = (tmp_path / "manifests").iterdir()
+    assert first.token in of_first.name
+    assert await Archiving(pool, archive, HISTORY).archive_days() == 1
+    (of_second,) = (tmp_path / "manifests").iterdir()
+    assert of_second != of_first
+    assert {file["path"] for file in json.loads(of_second.read_text())["files"]} == set(files_in(tmp_path))
 
 
 async def test_many_janitors_archive_each_day_once(

@@ -291,15 +291,19 @@ async def test_calls_that_began_before_a_circuit_was_closed_do_not_open_it_again
     for each in (prober, other):
         for _ in range(MIN_CALLS):
             each.circuits.ended(host, Failed("no answer within 60 s"), began=began, is_probe=False)
+        each.circuits.answered(host, MIN_CALLS, began=began)
         await each.circuits.report()
     await office.watch_for_long()
     for each in (prober, other):
         await each.close()
     (row,) = await target_hosts.page(office.connection, 1, after="", most=9)
-    assert (row.state, row.failures) == ("closed", 0)
+    assert (row.state, row.calls, row.failures) == ("closed", 0, 0)
 
 
-async def test_successes_of_another_dispatcher_keep_the_circuit_closed(office: CircuitOffice) -> None:
+@pytest.mark.parametrize("are_together", [False, True])
+async def test_successes_of_another_dispatcher_keep_the_circuit_closed(
+    office: CircuitOffice, *, are_together: bool
+) -> None:
     host = TenantHost(1, "api.example.com")
     first, second = office.dispatcher(), office.dispatcher()
     for each in (first, second):
@@ -308,13 +312,18 @@ async def test_successes_of_another_dispatcher_keep_the_circuit_closed(office: C
         first.circuits.ended(host, Failed("the connection was refused"), began=time.monotonic(), is_probe=False)
     await first.circuits.report()
     await second.circuits.read()  # the host has many failures: from now on successes are reported
-    for _ in range(10 * MIN_CALLS):
-        second.circuits.ended(host, SUCCEEDED, began=time.monotonic(), is_probe=False)
+    if are_together:
+        second.circuits.answered(host, 10 * MIN_CALLS, began=time.monotonic())
+    else:
+        for _ in range(10 * MIN_CALLS):
+            second.circuits.ended(host, SUCCEEDED, began=time.monotonic(), is_probe=False)
     await second.circuits.report()
     first.circuits.ended(host, Failed("the connection was refused"), began=time.monotonic(), is_probe=False)
     await first.circuits.report()
     for each in (first, second):
         await each.close()
+    (row,) = await target_hosts.page(office.connection, 1, after="", most=9)
+    assert (row.calls, row.failures) == (11 * MIN_CALLS, MIN_CALLS)
     assert await office.states() == {"api.example.com": "closed"}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from cli.processes import evertick
 from engine import until
-from evertick.config import ConfigInvalid, Settings, read_settings
+from evertick.config.reading import ConfigInvalid, read_settings
+from evertick.config.settings import Settings
 from evertick.domain.attempt import Failed, Succeeded
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import LOOPBACK, egress_of
@@ -105,6 +106,23 @@ async def test_a_second_tenant_closes_this_machine_to_all_at_once(
     assert "EVERTICK_EGRESS_ALLOW_HTTP" in outcome.error
     assert len(receiver.received) == 1
     assert [record.levelname for record in caplog.records if "webhooks may go" in record.message] == ["INFO", "INFO"]
+
+
+async def test_the_first_webhook_of_a_second_tenant_does_not_reach_this_machine(
+    office: PostOffice, receiver: Receiver
+) -> None:
+    dispatcher = Dispatcher(office.url, SEAL, partial(egress_of, Settings(), runs_api=True))
+    await dispatcher.open()
+    await office.posted(receiver.url)
+    await dispatcher.work_off()
+    later = await office.posted(receiver.url, tenant_id=await office.add_tenant("other"))
+    await dispatcher.work_off()
+    await dispatcher.close()
+    (outcome,) = await office.until_ended(later)
+    assert outcome.result == "failed"
+    assert outcome.error is not None
+    assert "EVERTICK_EGRESS_ALLOW_HTTP" in outcome.error
+    assert len(receiver.received) == 1
 
 
 async def test_a_kept_connection_does_not_outlive_the_policy_it_was_made_under() -> None:

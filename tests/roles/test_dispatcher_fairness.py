@@ -11,8 +11,11 @@ import pytest
 from aiohttp import web
 
 from engine import until
-from evertick.roles.dispatcher.dispatcher import TargetHandler
+from evertick.roles.dispatcher.dispatcher import TargetHandlers
+from evertick.store.engine import wakeups
+from evertick.store.engine.wakeups import READY
 from evertick.targets.http.delivery import DeliverySettings
+from hooked_pool import Run, hook_every_pool
 from roles.dispatching import PostOffice, Receiver, receiving
 
 NO_GRACE = timedelta(0)
@@ -94,6 +97,34 @@ async def test_two_tenants_whose_targets_hang_for_a_day_cost_a_third_nothing(
     assert siege.dispatcher.slots.held(1) > 60, "idle places are lent"
 
 
+async def test_a_lease_for_one_tenant_that_takes_long_does_not_keep_another_waiting(
+    siege: Siege, office: PostOffice, receiver: Receiver, black_hole: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_slow, is_asked, may_answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(run: Run, _: object) -> Any:
+        if is_slow.is_set() and not is_asked.is_set():
+            is_asked.set()
+            await may_answer.wait()
+        return await run()
+
+    hook_every_pool(monkeypatch, "lanes.leased", slow)
+    await siege.add(10, tenant_id=1)
+    other = await office.add_tenant("other")
+    known = await office.posted(receiver.url, tenant_id=other)
+    await siege.dispatcher.start()
+    await black_hole.until_received(10)
+    await office.until_ended(known)
+    is_slow.set()
+    await siege.add(10, tenant_id=1)
+    await is_asked.wait()
+    job = await office.posted(receiver.url, tenant_id=other)
+    await wakeups.notify(office.connection, {READY: str(job.lane_id)})
+    assert [each.result for each in await office.until_ended(job)] == ["success"]
+    assert not may_answer.is_set()
+    may_answer.set()
+
+
 async def test_fifty_tenants_whose_targets_hang_cost_the_next_nothing(
     siege: Siege, office: PostOffice, receiver: Receiver
 ) -> None:
@@ -165,7 +196,7 @@ async def test_what_finds_no_place_in_one_dispatcher_finds_it_in_the_next(
 
 
 def test_a_delivery_that_keeps_no_time_is_stopped_soon_after_its_tenants_maximum() -> None:
-    handler = TargetHandler({7: 300}.__getitem__)
+    handler = TargetHandlers({7: 300}.__getitem__).find(cast("Any", SimpleNamespace(spec="{}")))
     day = cast("Any", SimpleNamespace(tenant_id=7, timeout_seconds=86_400))
     minute = cast("Any", SimpleNamespace(tenant_id=7, timeout_seconds=60))
     assert (handler.deadline_seconds(day), handler.deadline_seconds(minute)) == (330, 90)

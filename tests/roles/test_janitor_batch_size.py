@@ -65,6 +65,20 @@ async def test_a_batch_that_timed_out_is_tried_again_with_fewer_rows(error: type
     assert disk.sizes[3:] == [1], "what was too much once is not tried again"
 
 
+async def test_a_batch_that_found_little_does_not_make_the_next_one_larger() -> None:
+    disk = Disk(0.1)
+    own = BatchSize(10, monotonic=disk.monotonic)
+
+    async def find_none(rows: int) -> int:
+        disk.sizes.append(rows)
+        return 0
+
+    for _ in range(3):
+        await own.run(find_none, is_full=bool)
+    await own.run(disk.read, is_full=bool)
+    assert disk.sizes == [10] * 4
+
+
 async def test_a_single_row_that_times_out_is_an_error() -> None:
     disk = Disk(100.0)
     own = BatchSize(monotonic=disk.monotonic)

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from engine import AT, MINUTE, Job, add_job, add_timer, finish, runs_of, until
+from evertick.domain.fairness import QUANTUM
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, state
@@ -162,7 +163,7 @@ async def test_a_rule_that_was_not_there_at_first_is_read_when_it_comes(
     connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     job = await add_job(connection, "now")
-    kept = await connection.fetchrow("DELETE FROM rules RETURNING digest, canonical")
+    kept = await connection.fetchrow("DELETE FROM rules WHERE rule_id = $1 RETURNING digest, canonical", job.rule_id)
     assert kept is not None
     await node.loading.step()
     assert node.state.rule_cache.is_missing(job.rule_id)
@@ -269,3 +270,19 @@ async def test_manual_runs_of_one_job_that_meet_a_lock_are_split_until_they_fire
     await node.firing.fire_batch()
     assert sent == [4, 2, 1, 1, 2]
     assert len(await runs_of(connection, job)) == 4
+
+
+async def test_while_one_tenant_has_much_due_what_another_has_fires_in_statements_of_its_own(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    now_at = await connection.fetchval("SELECT clock_at()")
+    large = [await add_job(connection, "now", fire_at=now_at) for _ in range(QUANTUM + 1)]
+    small = [await add_job(connection, "now", fire_at=now_at, tenant_id=2 + number) for number in range(2)]
+    await node.loading.step()
+    assert await node.firing.fire_batch() == 2
+    assert [len(await runs_of(connection, job)) for job in small] == [1, 1]
+    late = await add_job(connection, "now", fire_at=now_at, tenant_id=4)
+    node.loading.woken(frozenset({late.job_id}))
+    await node.loading.step()
+    assert await node.firing.fire_batch() == len(large) + 1, "every second statement is for all"
+    assert await node.firing.fire_batch() == 0

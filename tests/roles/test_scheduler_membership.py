@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from engine import AT, add_job, runs_of, scheduler, until
-from evertick.config import DEFAULTS
+from evertick.config.settings import DEFAULTS
 from evertick.roles.scheduler import Scheduler
 from evertick.store.engine import wakeups
 from hooked_pool import Run, hook_every_pool

@@ -1,7 +1,7 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,14 +9,26 @@ import asyncpg
 import pytest
 
 from engine import AT, Holder, Job, Planned, add_job, lease
-from evertick.domain.attempt import Attempt
-from evertick.executor.held_leases import HeldLeases
+from evertick.contract.target import HTTP_QUEUE
+from evertick.domain.attempt import Attempt, AttemptOutcome, Token
+from evertick.domain.fairness import FairSlots, TenantCounts
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database import reading
-from evertick.executor.sources.database.leasing import FIRST_PAUSE, LONGEST_PAUSE, MAX_LANES, UNREAD_SECONDS, Leasing
+from evertick.executor.sources.database.leasing import (
+    FIRST_PAUSE,
+    FREE_SECONDS,
+    LONGEST_PAUSE,
+    MAX_LANES,
+    UNREAD_SECONDS,
+    Leasing,
+)
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
-from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues
+from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues, QueueSelection
 from evertick.executor.sources.database.reading import READERS
+from evertick.roles.dispatcher.dispatcher import TargetHandler
+from evertick.roles.dispatcher.slots import DeliveryCounts, WaitingForSlots
+from evertick.roles.dispatcher.tenants import Keyring, TenantQueues
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.rate_slices import RateSlices
@@ -24,6 +36,8 @@ from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes
 from evertick.store.engine.lanes import LeasedRange, PutBack, lane_id_of
 from evertick.store.engine.rate_buckets import DatabaseBuckets
+from evertick.store.statements import Connection
+from evertick.store.tenants.secrets import Seal
 from hooked_pool import Run, hook_every_pool, hooked
 
 LEASE = timedelta(minutes=1)
@@ -33,11 +47,12 @@ class Bench:
     """Leasing that has looked at all lanes a moment ago, for a consumer that keeps what comes of it."""
 
     name = "w"
+    role = "worker"
     handler_names = ("handle",)
     written_off = held = ended = 0
     may_lease = True
 
-    def __init__(self, pool: Pool, connection: asyncpg.Connection) -> None:
+    def __init__(self, pool: Pool, connection: asyncpg.Connection, queues: QueueSelection | None = None) -> None:
         self.now = 1000.0
         self.clock: Clock = DatabaseClock()
         self.counters = AttemptCounters()
@@ -49,7 +64,7 @@ class Bench:
         self.queues = ["default"]
         self.leasing = Leasing(
             pool,
-            NamedQueues(self.queues, None),
+            NamedQueues(self.queues, None) if queues is None else queues,
             self,
             lease_time=LEASE,
             pace=self.pace,
@@ -76,6 +91,9 @@ class Bench:
 
     def release(self, lease_id: int) -> None:
         """No lease is empty."""
+
+    def died(self, tokens: Collection[Token]) -> None:
+        """Nothing is recorded."""
 
     def beat_now(self) -> None:
         """The lease time never changes."""
@@ -200,6 +218,82 @@ async def test_what_was_put_back_is_leased_when_a_wake_up_says_so(connection: as
     assert bench.leasing.hear(frozenset({-job.queue_id}))
     assert await bench.leasing.step() == 0
     assert bench.jobs == [job.job_id]
+
+
+async def _look(_: Connection) -> None:
+    """Nothing depends on how many tenants there are here."""
+
+
+async def _deliver(_: Attempt) -> AttemptOutcome:
+    raise AssertionError("nothing is delivered here")
+
+
+def of_two_tenants() -> tuple[TenantQueues, WaitingForSlots]:
+    """What a dispatcher leases from, and what waits in it."""
+    slots = FairSlots(100, tenants=TenantCounts(2))
+    waiting = WaitingForSlots(slots, longest_seconds=1.0)
+    keyring = Keyring(Seal("a key of at least thirty-two characters"), _look)
+    return TenantQueues(keyring, slots, waiting.queue, DeliveryCounts()), waiting
+
+
+@pytest.mark.parametrize("limits", ["", "max_running = 1000", "rate_limit = 1, rate_burst = 1"])
+async def test_what_was_put_back_of_one_tenant_is_leased_while_another_has_much(
+    connection: asyncpg.Connection, pool: Pool, limits: str
+) -> None:
+    queues, waiting = of_two_tenants()
+    bench = Bench(pool, connection, queues)
+    bench.handler_names = ("",)
+    large = await add_job(connection, partition=3, queue=HTTP_QUEUE)
+    other = await connection.fetchval("INSERT INTO tenants (name) VALUES ('other') RETURNING tenant_id")
+    small = await add_job(connection, partition=4, queue=HTTP_QUEUE, tenant_id=other)
+    await bench.ready(large, 20)
+    leased_before = await bench.leasing.lease(10)
+    waiting.add((bench.taken[0], TargetHandler(_deliver, lambda _: 60), HeldLease(1, 0.0), False))
+    await bench.ready(small)
+    (leased,) = await lease(connection, small, worker="another")
+    await lanes.put_back(connection, "another", [PutBack(leased.lane_id, leased.seq, "")])
+    if limits:
+        await connection.execute(f"UPDATE queues SET {limits} WHERE queue_id = $1", large.queue_id)
+    bench.now += FREE_SECONDS
+    await bench.leasing.lease(10)
+    assert bench.jobs.count(small.job_id) == 1
+    assert bench.jobs.count(large.job_id) > leased_before > 0
+
+
+async def test_no_more_is_leased_than_was_asked_for_while_an_idle_tenant_comes_first(
+    connection: asyncpg.Connection, pool: Pool
+) -> None:
+    queues, waiting = of_two_tenants()
+    bench = Bench(pool, connection, queues)
+    for partition in range(20, 40):
+        await bench.ready(await add_job(connection, partition=partition, queue=HTTP_QUEUE))
+    other = await connection.fetchval("INSERT INTO tenants (name) VALUES ('other') RETURNING tenant_id")
+    small = await add_job(connection, partition=4, queue=HTTP_QUEUE, tenant_id=other)
+    assert await bench.leasing.lease(4) == 4
+    waiting.add((bench.taken[0], TargetHandler(_deliver, lambda _: 60), HeldLease(1, 0.0), False))
+    await bench.ready(small, 3)
+    assert await bench.leasing.lease(10) == 10
+    assert bench.jobs.count(small.job_id) == 3
+
+
+async def test_limits_of_a_queue_are_known_until_a_look_finds_others(
+    connection: asyncpg.Connection, pool: Pool
+) -> None:
+    queues, _ = of_two_tenants()
+    bench = Bench(pool, connection, queues)
+    job = await add_job(connection, partition=3, queue=HTTP_QUEUE)
+    await connection.execute("UPDATE queues SET max_running = 10, rate_limit = 1, rate_burst = 1")
+    await bench.ready(job)
+    await queues.refresh(pool, bench.now)
+    await lease(connection, job, worker="another")
+    await queues.refresh(pool, bench.now)
+    assert queues.with_work == {}
+    assert queues.capped == queues.rates.keys() == {job.queue_id}, "a lease that is under way may have found work there"
+    await connection.execute("UPDATE queues SET max_running = 2147483647, rate_limit = NULL, rate_burst = NULL")
+    await bench.ready(await add_job(connection, partition=4, queue=HTTP_QUEUE))
+    await queues.refresh(pool, bench.now)
+    assert not queues.capped
+    assert not queues.rates
 
 
 async def test_what_was_put_back_for_another_handler_is_left(connection: asyncpg.Connection, bench: Bench) -> None:

@@ -72,6 +72,7 @@ async def test_a_handler_that_raises_is_retried_after_its_delay(workshop: Worksh
     assert outcome.error is not None
     assert outcome.error.startswith("ValueError: no such customer\n")
     assert 'raise ValueError("no such customer")' in outcome.error
+    assert "evertick/executor" not in outcome.error, "the frames are the handler's alone"
     assert "execution.py" not in outcome.error
     ((attempt, due_in),) = await workshop.retries(job)
     assert (attempt, 6 <= due_in <= 10) == (2, True)

@@ -110,12 +110,14 @@ async def until_leased(worker: DatabaseWorker, count: int) -> None:
 
 async def test_an_outcome_that_cannot_be_stored_counts_as_failed_and_keeps_nobody_back(workshop: Workshop) -> None:
     await workshop.connection.execute(
-        "ALTER TABLE outcomes ADD CONSTRAINT poison CHECK (excerpt IS DISTINCT FROM '\"poison\"')"
+        "ALTER TABLE outcomes ADD CONSTRAINT poison CHECK (error NOT LIKE 'ValueError: poison%')"
     )
     poison = await workshop.ready(payload={"text": "poison"})
     others = await workshop.ready(payload={"text": "food"}, count=30)
 
     async def handle(text: str) -> str:
+        if text == "poison":
+            raise ValueError(text)
         return text
 
     async with workshop.started({"handle": handle}):
@@ -125,8 +127,25 @@ async def test_an_outcome_that_cannot_be_stored_counts_as_failed_and_keeps_nobod
     assert await workshop.results(others) == ["success"] * 30
     assert (failed.result, failed.is_final) == ("failed", False)
     assert failed.error is not None
-    assert failed.error.startswith("its outcome, success, could not be stored: ")
+    assert failed.error.startswith("its outcome, failed, could not be stored: ")
     assert [attempt for attempt, _ in await workshop.retries(poison)] == [2]
+
+
+async def test_what_was_done_is_not_done_again_because_its_output_cannot_be_stored(workshop: Workshop) -> None:
+    await workshop.connection.execute(
+        "ALTER TABLE outcomes ADD CONSTRAINT poison CHECK (output IS DISTINCT FROM '\"poison\"')"
+    )
+    poison = await workshop.ready(payload={"text": "poison"})
+
+    async def handle(text: str) -> str:
+        return text
+
+    async with workshop.started({"handle": handle}):
+        (done,) = await workshop.until_ended(poison)
+        await until(workshop.has_no_leases)
+    assert (done.result, done.is_final, done.error) == ("success", True, None)
+    assert done.excerpt is not None
+    assert done.excerpt.startswith("what it returned could not be stored: ")
 
 
 async def test_batches_shrink_when_they_take_too_long_and_grow_again(

@@ -231,3 +231,13 @@ async def test_a_heartbeat_waits_for_what_its_worker_commits(workshop: Workshop)
         await until(has_waited)
     assert await beat == {leased.lease_id}
     await beating.close()
+
+
+async def test_it_is_kept_when_an_attempt_was_leased(workshop: Workshop) -> None:
+    """Between its lease and its start it waits in the worker, which runs one at a time."""
+    first, second = await workshop.ready(), await workshop.ready()
+    await workshop.work_off({"handle": lambda: time.sleep(0.05)}, threads=1)
+    rows = await workshop.connection.fetch("SELECT held_ms FROM outcomes ORDER BY started_at")
+    assert len({first.job_id, second.job_id}) == len(rows) == 2
+    before, after = (row["held_ms"] for row in rows)
+    assert 0 <= before < after

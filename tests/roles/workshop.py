@@ -92,7 +92,7 @@ class Workshop:
 
     async def outcomes(self, job: Job) -> list[Outcome]:
         rows = await self.connection.fetch(
-            "SELECT attempt, result::text, is_final, error, excerpt"
+            "SELECT attempt, result::text, is_final, error, excerpt_of(excerpt, output) AS excerpt"
             " FROM outcomes JOIN attempts USING (lane_id, seq) WHERE job_id = $1 ORDER BY seq",
             job.job_id,
         )

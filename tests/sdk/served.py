@@ -8,7 +8,7 @@ from engine import until
 from evertick import App
 from evertick.api.server import ApiServer
 from evertick.client import AsyncClient, Client
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.contract.runs import RunDetail
 from evertick.domain.access import KeyRole
 from evertick.roles.janitor import Janitor

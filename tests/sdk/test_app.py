@@ -4,6 +4,7 @@ import asyncio
 import logging
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -12,12 +13,12 @@ from engine import PATIENCE_SECONDS, until
 from evertick import App, Run
 from evertick.domain.errors import InvalidFields
 from evertick.domain.states import RunStatus
-from evertick.sdk.process import Submitted
+from evertick.sdk.submitting import Submitted
 from evertick.store.migrate import SchemaMismatch
 from postgres import Server
 
 
-async def ended(submitted: Submitted, status: RunStatus) -> None:
+async def ended(submitted: Submitted[Any], status: RunStatus) -> None:
     async def has_ended() -> bool:
         return await submitted.status() is status
 
@@ -99,18 +100,18 @@ async def test_jobs_that_the_code_declares_no_more_are_named(
 
 async def test_code_that_is_not_async_submits_too(database_url: str) -> None:
     app = App(database_url=database_url)
-    later: list[Submitted] = []
+    later: list[str] = []
 
     @app.handler()
     def parent(run: Run) -> None:
-        later.append(app.submit_sync("child"))
+        later.append(app.submit_sync("child").run_id)
 
     @app.handler()
     async def child(run: Run) -> None: ...
 
     async with app.running():
         await ended(await app.submit("parent"), RunStatus.SUCCESS)
-        await ended(later[0], RunStatus.SUCCESS)
+        await ended(app.submitted(later[0]), RunStatus.SUCCESS)
 
 
 async def test_submit_sync_refuses_to_block_an_event_loop(database_url: str) -> None:

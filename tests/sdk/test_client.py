@@ -137,6 +137,19 @@ async def _call_about_connections(client: AsyncClient) -> None:
     await client.connections.delete("orders")
 
 
+async def _call_about_forecasts(client: AsyncClient) -> None:
+    herd = [{"schedule": "0 3 * * *", "target": worker_target(), "labels": {"herd": "yes"}}] * 30
+    await client.jobs.create_many(herd)
+    assert (await client.forecast.get("24h", labels={"herd": "yes"})).peak == 30
+    advice = await client.forecast.advice(labels={"herd": "yes"})
+    smear = await client.forecast.apply(advice, labels={"herd": "yes"})
+    assert (await client.forecast.smear(smear.smear_id)).jobs == 30
+    assert smear.smear_id in [each.smear_id async for each in client.forecast.smears()]
+    assert (await client.forecast.undo(smear.smear_id)).status == "undoing"
+    assert (await client.attention()).needs is not None
+    assert [each.worker_id async for each in client.workers.list()]
+
+
 async def _call_as_an_admin(client: AsyncClient) -> None:
     assert (await client.preview(NOON, count=2)).description
     assert [node.is_alive for node in (await client.cluster()).nodes] == [True]
@@ -167,6 +180,7 @@ async def test_every_operation_of_the_api_has_a_call(
     await _call_about_alerts(client)
     await _call_about_events(client)
     await _call_about_replays(client, job_id)
+    await _call_about_forecasts(client)
     await _call_as_an_admin(client)
     offered = {(operation.method, operation.path) for operation in operations() if operation.role is not None}
     called = {each for each in offered for method, path in asked() if each[0] == method and _matches(each[1], path)}

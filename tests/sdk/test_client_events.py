@@ -8,7 +8,7 @@ import pytest
 
 from evertick.api.server import ApiServer
 from evertick.client import AsyncClient, Client, NotFound
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.access import KeyRole
 from evertick.roles.janitor.sequencing import Sequencing
 from evertick.store.database import Pool

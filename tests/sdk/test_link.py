@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from engine import until
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.sdk.process import AppServer, open_connection
 
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -12,9 +12,11 @@ import pytest
 
 from engine import until
 from evertick import DoNotRetry, RetryLater, receive
-from evertick.client import AsyncClient, Unreachable
+from evertick.client import AsyncClient, Invalid, Unreachable
+from evertick.client.errors import ApiProblem
+from evertick.contract.workers import Heartbeat, OutcomeReport, Recorded
 from evertick.domain.ids import Prefix, format_id, format_run_id
-from evertick.sdk.receive import MessageRun, Receiver, StaleToken, Unreadable
+from evertick.sdk.receive import AsyncReporting, MessageRun, Receiver, Reporting, StaleToken, Unreadable
 from publishing import MAKE_REPORTED, Publisher, publishing
 from sdk.served import Served, worker_target
 
@@ -252,6 +254,44 @@ async def test_a_server_that_is_away_is_told_to_the_consumer(broker: Broker, unu
         with pytest.raises(Unreachable):
             async with receive.kafka(message, away):
                 pytest.fail("it was handled although it cannot be reported")
+
+
+class FormerServer:
+    """The calls of a server of the version before, which refuses excerpts; the results that it took."""
+
+    def __init__(self) -> None:
+        self.results: list[str] = []
+
+    def heartbeat(self, *_: Any) -> Heartbeat:
+        return Heartbeat(cancel=())
+
+    def record(self, _: str, outcomes: list[OutcomeReport]) -> Recorded:
+        if any(each.excerpt is not None for each in outcomes):
+            raise Invalid(ApiProblem(method="POST", path="/outcomes", status=422))
+        self.results += [each.result for each in outcomes]
+        return Recorded(recorded=len(outcomes), stale=())
+
+    async def heartbeat_async(self, *given: Any) -> Heartbeat:
+        return self.heartbeat(*given)
+
+    async def record_async(self, *given: Any) -> Recorded:
+        return self.record(*given)
+
+
+async def test_a_success_whose_output_is_refused_is_one_without() -> None:
+    server = FormerServer()
+    run = receive.kafka(SimpleNamespace(headers=_bytes(_named("ce_")), value=BODY))
+    plain: Any = SimpleNamespace(workers=server)
+    reporting = Reporting(run, plain)
+    with reporting:
+        reporting.output = object()
+    asynchronous: Any = SimpleNamespace(
+        workers=SimpleNamespace(heartbeat=server.heartbeat_async, record=server.record_async)
+    )
+    reporting_async = AsyncReporting(run, asynchronous)
+    async with reporting_async:
+        reporting_async.output = object()
+    assert server.results == ["success"] * 2
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

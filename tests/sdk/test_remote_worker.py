@@ -8,6 +8,7 @@ import pytest
 from engine import until
 from evertick import App, Run
 from evertick.client import AsyncClient, Unauthorized, Unreachable
+from evertick.domain.access import KeyRole
 from evertick.metrics.catalog import HTTP_REQUESTS
 from evertick.sdk.remote import Worker
 from sdk.served import Served, served, submitted, worker_of, worker_target
@@ -120,8 +121,10 @@ async def test_jobs_that_the_app_declares_are_put_if_the_key_may(
 ) -> None:
     app = App(name="shop")
     app.cron("0 12 * * *", name="noon")(_handle)
+    app.schedule("now", name="seed")(_handle)
     async with (await worker_of(house, app)).running():
         assert [job.name async for job in client.jobs.list()] == []
-    assert "may not put the jobs that the app declares, so they stay as they are: noon" in caplog.text
-    async with Worker(app, house.url, house.api_key).running():
+    assert "role is not `app`, so the jobs that the app declares stay as they are: noon" in caplog.text
+    async with Worker(app, house.url, await house.key(KeyRole.APP)).running():
         assert [job.name async for job in client.jobs.list(labels={"app": "shop"})] == ["noon"]
+    assert "job seed is not put: only an App with a database registers one-offs" in caplog.text

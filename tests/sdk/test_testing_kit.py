@@ -90,6 +90,26 @@ async def test_what_a_handler_submits_runs_too(database_url: str) -> None:
         assert [run.status for run in time.runs("grown up")] == [RunStatus.SUCCESS]
 
 
+@pytest.mark.parametrize("limits", [{"MAX_LEAPT": 2}, {"UNREAD_RUNS": 1}], ids=["many due at once", "many runs"])
+async def test_it_runs_the_same_whatever_is_looked_at(
+    database_url: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in limits.items():
+        monkeypatch.setattr(f"evertick.testing.{name}", limit)
+    app = App()
+
+    def work() -> None: ...
+
+    for number in range(4):
+        app.every("10m", name=f"job {number}")(work)
+    async with virtual(app, START, database_url=database_url) as time:
+        await time.advance(minutes=30)
+        assert [(run.name, run.fire_at - START) for run in time.runs()] == [
+            (f"job {number}", timedelta(minutes=at)) for at in (10, 20, 30) for number in range(4)
+        ]
+        assert {run.status for run in time.runs()} == {RunStatus.SUCCESS}
+
+
 async def test_the_clock_does_not_go_back(database_url: str) -> None:
     async with virtual(App(), START, database_url=database_url) as time:
         with pytest.raises(InvalidInput, match="is past"):
@@ -106,9 +126,10 @@ async def test_a_database_with_jobs_keeps_its_clock(database_url: str) -> None:
             pass
 
 
-async def test_a_database_of_an_earlier_test_is_begun_anew(database_url: str) -> None:
+@pytest.mark.parametrize("schema", [None, "order"])
+async def test_a_database_of_an_earlier_test_is_begun_anew(database_url: str, schema: str | None) -> None:
     for _ in range(2):
-        app = App()
+        app = App(schema=schema)
         app.every("1h", name="hourly")(lambda: None)
         async with virtual(app, START, database_url=database_url) as time:
             await time.advance(hours=2)

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from engine import until
-from evertick import Run
+from evertick import App, Run
 from evertick.client import AsyncClient
-from evertick.config import Tracing
+from evertick.config.values import Tracing
 from evertick.domain.tracing import parse_traceparent, trace_id_of
 from evertick.executor.handlers.registry import Handlers
 from evertick.roles.worker import DatabaseWorker
@@ -141,6 +141,43 @@ async def test_a_run_that_was_asked_for_within_a_trace_continues_it(
     assert _attributes(succeeded)["evertick.attempt"] == 2
 
 
+EDITOR = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_firing_links_to_the_request_that_created_or_edited_its_job(
+    house: Served, client: AsyncClient, traces: Traces, seen: list[tuple[str, trace.SpanContext]]
+) -> None:
+    job = {"schedule": "manual", "target": worker_target("handle")}
+    made = await _answered(house, "POST", "/jobs", CALLER, {"name": "posted", **job})
+    await _answered(house, "PUT", "/jobs/by-name/put", CALLER, job)
+    await _answered(house, "POST", "/jobs:batch", CALLER, [{"name": "of-a-batch", **job}])
+    for name in ("posted", "put", "of-a-batch"):
+        found = await client.jobs.get_by_name(name)
+        assert await _linked(client, traces, found.job_id) == [CALLER]
+    await _answered(house, "PATCH", f"/jobs/{made['job_id']}", EDITOR, {"payload": 2})
+    assert await _linked(client, traces, made["job_id"]) == [EDITOR]
+    await client.jobs.update(made["job_id"], payload=3)
+    assert await _linked(client, traces, made["job_id"]) == [], "its request had no trace"
+
+
+async def test_a_firing_of_what_an_app_submits_links_to_the_span_that_submits_it(
+    database_url: str, house: Served, client: AsyncClient, traces: Traces, seen: list[tuple[str, trace.SpanContext]]
+) -> None:
+    app = App(name="handled", queue="default", database_url=database_url)
+    app.handler("handle")(_nothing)
+    with traces.provider.get_tracer("shop").start_as_current_span("order") as order:
+        run = await app.submit("handle")
+    await app.close()
+    fire, *_ = await traces.complete(run.run_id)
+    (link,) = fire.links
+    submitted_in = order.get_span_context()
+    assert (link.context.trace_id, link.context.span_id) == (submitted_in.trace_id, submitted_in.span_id)
+
+
+def _nothing(run: Run) -> None:
+    """A worker elsewhere has the handler."""
+
+
 async def test_a_replay_belongs_to_the_trace_of_its_request(
     house: Served, client: AsyncClient, traces: Traces, seen: list[tuple[str, trace.SpanContext]]
 ) -> None:
@@ -243,13 +280,25 @@ async def _run_of(client: AsyncClient, job_id: str) -> str:
     return found[-1]
 
 
+async def _linked(client: AsyncClient, traces: Traces, job_id: str) -> list[str]:
+    """What the firing of a run of a job links to."""
+    run = await client.jobs.trigger(job_id)
+    fire, *_ = await traces.complete(run.run_id)
+    spans = [link.context for link in fire.links]
+    return [f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}" for span in spans]
+
+
+async def _answered(house: Served, method: str, path: str, traceparent: str, body: Any) -> Any:
+    headers = {"Authorization": f"Bearer {house.api_key}", "traceparent": traceparent}
+    async with httpx.AsyncClient(base_url=f"{house.url}/api/v1", headers=headers, trust_env=False) as caller:
+        answer = await caller.request(method, path, json=body)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+
 async def _triggered(house: Served, job_id: str, traceparent: str) -> str:
     return await _posted(house, f"/jobs/{job_id}/trigger", traceparent)
 
 
 async def _posted(house: Served, path: str, traceparent: str) -> str:
-    headers = {"Authorization": f"Bearer {house.api_key}", "traceparent": traceparent}
-    async with httpx.AsyncClient(base_url=f"{house.url}/api/v1", headers=headers, trust_env=False) as caller:
-        answer = await caller.post(path, json={})
-        assert answer.status_code == 202, answer.text
-        return str(answer.json()["run_id"])
+    return str((await _answered(house, "POST", path, traceparent, {}))["run_id"])

@@ -87,9 +87,24 @@ install_python() {
     fi
 }
 
+install_node() {
+    local lock=tests/servers/node/package-lock.json into=.servers/node
+    if is_current $lock $into.stamp; then say typescript "is installed"; return; fi
+    if ! command -v npm >/dev/null; then failed typescript "there is no npm; on Debian, apt-get install npm"; return; fi
+    rm -rf $into && mkdir -p $into && cp tests/servers/node/package*.json $into
+    if npm ci --prefix $into --silent --no-audit --no-fund; then
+        cp $lock $into.stamp
+        say typescript "installed $($into/node_modules/.bin/tsc --version)"
+    else
+        rm -rf $into
+        failed typescript "npm could not install $lock"
+    fi
+}
+
 mkdir -p .servers
 install_debian
 install_kafka
 install_python
+install_node
 [ "$failures" -eq 0 ] || say all "$failures could not be installed; make test skips what needs them"
 exit 0

@@ -108,6 +108,11 @@ class ServerProcess:
         os.killpg(self._process.pid, signal.SIGCONT)
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> Path:
         return self.directory / "output.log"
 

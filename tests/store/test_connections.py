@@ -56,6 +56,40 @@ async def test_after_one_statement_timed_out_the_next_uses_a_new_connection(
     assert time.monotonic() - began < GENEROUS_SECONDS
 
 
+async def test_an_idle_connection_is_taken_and_given_back_within_one_turn_of_the_event_loop(pool: Pool) -> None:
+    await pool.fetchval("SELECT 1")
+    turns: list[None] = []
+    asyncio.get_running_loop().call_soon(turns.append, None)
+    async with pool.acquire():
+        pass
+    assert turns == []
+    assert pool.get_idle_size() == 1
+
+
+async def test_who_waits_for_a_connection_comes_before_who_asks_later(proxy: Proxy) -> None:
+    pool = await database.open_pool(proxy.url, max_size=1, timeouts=SHORT)
+    connection = await pool.acquire()
+    waiting = asyncio.create_task(pool.fetchval("SELECT 1"))
+    for _ in range(5):
+        await asyncio.sleep(0)  # until it waits
+    await pool.release(connection)
+    await pool.fetchval("SELECT 2")
+    assert waiting.done()
+    await waiting
+    await pool.close()
+
+
+async def test_a_connection_with_an_open_transaction_is_given_back_without_it(pool: Pool) -> None:
+    connection = await pool.acquire()
+    await connection.execute("BEGIN")
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["message"]))
+    await pool.release(connection)
+    assert len(failures) == 1, "the driver reports it"
+    async with pool.acquire() as again:
+        assert not again.is_in_transaction()
+
+
 async def test_a_statement_that_is_abandoned_ends_its_connection_at_once(pool: Pool, proxy: Proxy) -> None:
     await pool.fetchval("SELECT 1")
     proxy.silence()

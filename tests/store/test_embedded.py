@@ -327,3 +327,14 @@ def test_processes_that_start_at_once_on_a_new_machine_agree_on_the_user_of_the_
         assert found == {str(pwd.getpwnam(name).pw_uid)}
     finally:
         subprocess.run(["userdel", name], check=False, capture_output=True)
+
+
+def test_the_directory_of_another_user_is_named_as_the_fault_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = pwd.getpwuid(tmp_path.stat().st_uid).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(
+        EmbeddedServerError, match=f"{tmp_path} belongs to user {owner}, .* as user 54321: .*--data-dir"
+    ):
+        EmbeddedServer(tmp_path).start()

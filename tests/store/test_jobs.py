@@ -7,6 +7,8 @@ import asyncpg
 import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
+from evertick.domain.ids import partition_of
+from evertick.domain.schedule.instants import from_us
 from evertick.store import statements
 from evertick.store.database import Pool, connect
 from evertick.store.engine.lanes import lane_id_of
@@ -27,6 +29,7 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
         name,
         '{"n": 1}',
         "{}",
+        None,
         None,
         "default",
         "{}",
@@ -62,7 +65,8 @@ async def test_a_rule_is_added_once_whoever_adds_it(connection: asyncpg.Connecti
     texts = {bytes([number]) * 16: f"rule {number}" for number in range(50)}
     turned = dict(reversed(texts.items()))
     await asyncio.gather(*(references.add_rules(pool, each) for each in (texts, turned, texts, turned)))
-    assert await connection.fetchval("SELECT count(DISTINCT rule_id) FROM rules") == 50
+    added = "SELECT count(DISTINCT rule_id) FROM rules WHERE digest = ANY($1)"
+    assert await connection.fetchval(added, list(texts)) == 50
 
 
 async def test_the_id_of_a_rule_is_the_first_63_bits_of_its_digest(connection: asyncpg.Connection) -> None:
@@ -91,7 +95,7 @@ async def test_a_rule_that_someone_is_adding_is_waited_for(connection: asyncpg.C
         await until_blocked(connection, other)
         await transaction.commit()
         await adding
-        assert await other.fetchval("SELECT count(*) FROM rules") == 1
+        assert await other.fetchval("SELECT count(*) FROM rules WHERE digest = $1", b"x") == 1
     finally:
         await other.close()
 
@@ -209,3 +213,47 @@ async def test_tenants_are_added_once_and_found(connection: asyncpg.Connection) 
     assert await tenants.find(connection, added.tenant_id) == added == await tenants.named(connection, "growth")
     assert [tenant.name for tenant in await tenants.all_tenants(connection)] == ["default", "growth"]
     assert (await tenants.find(connection, 99), await tenants.named(connection, "x")) == (None, None)
+
+
+async def test_jobs_that_are_due_together_are_all_listed_page_by_page(connection: asyncpg.Connection) -> None:
+    made = [(await add_job(connection, fire_at=AT, partition=number % 3)).job_id for number in range(11)]
+    late = (await add_job(connection, fire_at=AT + HOUR)).job_id
+    for job_id in reversed(made):  # in the index they follow each other as they were written
+        await connection.execute("UPDATE timers SET due_at = $2 WHERE job_id = $1", job_id, AT + MINUTE)
+    seen: list[int] = []
+    place = from_us(0), -1
+    while page := await jobs.next_by_run(connection, 1, queue=None, after_at=place[0], after_id=place[1], most=2):
+        seen += [each.job_id for each in page]
+        due_us, last_id = map(int, page[-1].position.split("."))
+        place = from_us(due_us), last_id
+    assert seen == [*sorted(made, key=lambda job_id: (partition_of(job_id), job_id)), late]
+
+
+async def test_a_page_of_many_jobs_that_are_due_together_reads_those_of_one_partition(
+    connection: asyncpg.Connection,
+) -> None:
+    queue_id = (await add_job(connection, fire_at=AT + HOUR)).queue_id
+    await connection.execute(
+        "INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition,"
+        " priority) SELECT 1000000 + n, $1, $1, 1, 1, $2, 1, 'tick', (1000000 + n) & 255, 1"
+        " FROM generate_series(1, 51200) AS n",
+        AT + MINUTE,
+        queue_id,
+    )
+    await connection.execute(
+        "INSERT INTO lanes (lane_id, queue_id, partition, priority)"
+        " SELECT lane_id_of($1, n, 1), $1, n, 1 FROM generate_series(0, 255) AS n ON CONFLICT DO NOTHING",
+        queue_id,
+    )
+    async with connection.transaction():
+        page = await jobs.next_by_run(connection, 1, queue=None, after_at=from_us(0), after_id=-1, most=51)
+        further = await jobs.next_by_run(
+            connection, 1, queue=None, after_at=AT + MINUTE, after_id=page[-1].job_id, most=51
+        )
+        read = await connection.fetchval(
+            "SELECT sum(idx_tup_fetch + coalesce(seq_tup_read, 0)) FROM pg_stat_xact_user_tables"
+            " WHERE relname LIKE 'timers%'"
+        )
+    assert {partition_of(each.job_id) for each in (*page, *further)} == {0}
+    assert len({each.job_id for each in (*page, *further)}) == 102
+    assert read < 2 * (256 * 4 + 51200 // 256 + 51), "a few of each lane, and all of one partition"

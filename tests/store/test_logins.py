@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.store import location
 from evertick.store.database import connect, is_transient, open_pool
 from evertick.store.errors import DatabaseUnreachable

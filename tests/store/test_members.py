@@ -35,6 +35,14 @@ async def test_who_has_been_silent_for_too_long_is_dead_until_it_beats_again(con
     assert (await beat(connection, "b")).others == (Member("a"),)
 
 
+async def test_a_heartbeat_says_how_much_a_node_fires(connection: asyncpg.Connection) -> None:
+    await members.heartbeat(connection, Member("a"), "1.2", LIFETIME, fired_per_second=3.5)
+    await beat(connection, "b")
+    assert [row.fired_per_second for row in await members.members(connection, LIFETIME)] == [3.5, None]
+    await members.heartbeat(connection, Member("a"), "1.2", LIFETIME, fired_per_second=0.0)
+    assert [row.fired_per_second for row in await members.members(connection, LIFETIME)] == [0.0, None]
+
+
 async def test_a_node_may_move_to_another_region(connection: asyncpg.Connection) -> None:
     await beat(connection, "a", "east")
     await beat(connection, "a", "west")

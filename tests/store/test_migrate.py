@@ -73,18 +73,36 @@ async def test_nobody_waits_for_long_behind_a_migration_that_cannot_lock_a_table
         await connection.close()
 
 
-async def test_a_session_without_settings_finds_the_schema_by_the_setting_of_the_role(
+async def test_sessions_of_an_application_with_the_same_role_find_their_own_tables_as_before(
     empty: asyncpg.Connection, empty_url: str
 ) -> None:
     await migrate.migrate(empty)
     plain = await asyncpg.connect(empty_url)
-    assert await plain.fetchval("SELECT count(*) FROM migrations") == len(migrations())
+    assert await plain.fetchval("SHOW search_path") == '"$user", public'
     await plain.close()
 
 
 async def test_an_empty_database_is_refused_and_the_message_says_what_to_run(empty: asyncpg.Connection) -> None:
     with pytest.raises(SchemaMismatch, match=r"lacks 0001_initial.*: run `evertick migrate`"):
         await check_schema(empty)
+
+
+async def test_jobs_that_keep_a_migration_from_being_applied_are_named(empty: asyncpg.Connection) -> None:
+    await migrate.migrate(empty, known=migrations()[:3])
+    await empty.execute("SET search_path = evertick")
+    await empty.execute(
+        "INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, status)"
+        " SELECT n, 1, now(), now(), 1, 'nightly ' || n, 'kafka', CASE WHEN n = 1 THEN 'deleted' ELSE 'active' END"
+        "::job_status FROM generate_series(1, 13) AS n"
+    )
+    await empty.execute("INSERT INTO queues (tenant_id, name) VALUES (1, 'kafka')")
+    for act in (migrate.migrate, check_schema):
+        with pytest.raises(SchemaMismatch, match=r"'nightly 10' of tenant 'default' in 'kafka'.*and 2 more") as refused:
+            await act(empty)
+        assert "'nightly 1' " not in str(refused.value)
+        assert "other queues" in str(refused.value)
+    await empty.execute("UPDATE jobs SET queue = 'mine'")
+    assert await migrate.migrate(empty) == len(migrations()) - 3
 
 
 async def test_a_database_of_a_newer_evertick_is_used_beside_it(connection: asyncpg.Connection) -> None:

@@ -4,7 +4,6 @@ Plans are generic, as in production: made once for all values, and perhaps kept 
 made on an empty table must do on a full one.
 """
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import pytest_asyncio
 import postgres
 from evertick.store import statements
 from evertick.store.database import connect
+from plans import nodes, plan_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,9 +49,10 @@ INDEXES = {
     "timers.count_due": {"timers_due", "timers_pkey"},
     "timers.next_due": {"timers_due"},
     "timers.trace_parents": {"requested_runs_pkey", "requested_runs_by_age"},  # by fire time: as good
+    "timers.trace_authors": {"timers_pkey", "job_versions_pkey"},
     "timers.fire": {
         *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),
-        *("withdrawals_pkey", "partitions_pkey", "queues_pkey"),
+        *("withdrawals_pkey", "partitions_pkey", "queues_pkey", "leases_held"),
     },
     "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey", "ready_batches_pkey"},
     "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "ready_batches_pkey"},
@@ -87,7 +88,7 @@ INDEXES = {
     "lanes.ended_elsewhere": {"outcomes_pkey"},
     "outcomes.record": {"jobs_pkey", "attempts_pkey", "open_runs_pkey", "leases_pkey"},
     "outcomes.take_over": {"leases_expired", "leases_of_worker", "leases_pkey"},  # while they are few, one does as well
-    "outcomes.open_in": {"attempts_pkey", "outcomes_pkey", "leases_of_attempt", "job_versions_pkey"},
+    "outcomes.open_in": {"attempts_pkey", "outcomes_pkey", "leases_of_attempt", "leases_pkey", "job_versions_pkey"},
     "pulls.queue": {"queues_tenant_id_name_key", "tenants_pkey", "api_keys_pkey", "api_keys_of_tenant"},
     "pulls.look": {"queues_tenant_id_name_key", "lanes_of_queue", "ready_batches_pkey", "leases_free"},
     "pulls.ended_keys": {"api_keys_pkey", "api_keys_of_tenant"},
@@ -137,6 +138,25 @@ INDEXES = {
         *("jobs_pkey", "jobs_of_tenant", "job_versions_pkey", "rules_pkey", "timers_pkey", "finished_jobs_pkey"),
         *("attempts_of_run", "outcomes_pkey", "lanes_pkey", "leases_of_attempt", "withdrawals_pkey"),
     },
+    "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey", "job_versions_pkey"},
+    "jobs.fitting": {
+        *("jobs_pkey", "finished_jobs_pkey", "job_versions_pkey"),
+        "jobs_of_tenant",  # by tenant and job: as good
+    },
+    "jobs.next_by_name": {"jobs_by_text"},
+    "jobs.next_by_run": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant", "jobs_pkey"},
+    "jobs.due_together": {"queues_tenant_id_name_key", "timers_of_tenant"},
+    "jobs.next_by_failures": {"dead_letters_of_tenant", "jobs_pkey"},
+    "jobs.next_by_last_failure": {"dead_letters_of_tenant"},
+    "job_history.days": {"attempts_of_run", "outcomes_pkey"},
+    "job_history.versions": {"job_versions_pkey", "audit_log_by_age"},
+    "overview.minutes": {
+        *("queues_tenant_id_name_key", "lanes_of_queue", "ready_batches_pkey", "attempts_pkey", "outcomes_pkey"),
+    },
+    "overview.planned": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant"},
+    "overview.attention": {
+        *("dead_letters_of_tenant", "jobs_paused", "replays_running_of_tenant", "target_hosts_pkey"),
+    },
     "alerts.watched_jobs": {"jobs_with_alerts", "alerts_open_of_job"},
     "alerts.job_facts": {
         *("jobs_pkey", "job_versions_pkey", "timers_pkey", "finished_jobs_pkey", "attempts_of_run", "outcomes_pkey"),
@@ -147,7 +167,7 @@ INDEXES = {
     "alerts.durations": {"attempts_of_run", "outcomes_pkey"},
     "alerts.tenant_facts": {
         *("alert_targets_pkey", "tenants_pkey", "dead_letters_of_tenant", "timers_of_tenant", "jobs_of_tenant"),
-        *("storage_sums_pkey", "storage_changes_of_tenant", "jobs_by_name"),
+        *("storage_sums_pkey", "storage_changes_of_tenant", "jobs_by_name", "jobs_by_text"),
     },
     "alerts.failing_hosts": {"target_hosts_pkey"},
     "alerts.of_jobs": {"alerts_of_job"},
@@ -159,7 +179,6 @@ INDEXES = {
         *("alerts_of_tenant", "alerts_pkey", "jobs_pkey", "timers_pkey", "open_runs_pkey", "attempts_of_run"),
         *("outcomes_pkey", "withdrawals_pkey"),
     },
-    "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }
 
@@ -240,13 +259,7 @@ async def filled(request: pytest.FixtureRequest, postgres_server: postgres.Serve
 
 async def scans(connection: asyncpg.Connection, statement: statements.Statement) -> list[Scan]:
     """How the generic plan of a statement reads each table; partitions and their indexes by their parents' names."""
-    name = statement.name.replace(".", "_")
-    await connection.execute(f"PREPARE {name} AS {statement.text}")
-    values = ", ".join(["NULL"] * len(statement.parameters))
-    try:
-        text = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE {name}{values and f'({values})'}")
-    finally:
-        await connection.execute(f"DEALLOCATE {name}")
+    plan = await plan_of(connection, statement)
     parents = {
         row["child"]: row["parent"]
         for row in await connection.fetch(
@@ -255,17 +268,16 @@ async def scans(connection: asyncpg.Connection, statement: statements.Statement)
     }
     return [
         Scan(parents.get(scan.table, scan.table), parents.get(scan.index or "", scan.index), scan.condition)
-        for scan in _walk(json.loads(text)[0]["Plan"])
+        for node in nodes(plan)
+        for scan in _scan(node)
     ]
 
 
-def _walk(node: dict[str, Any]) -> Iterator[Scan]:
+def _scan(node: dict[str, Any]) -> Iterator[Scan]:
     if node["Node Type"] in {"Seq Scan", "Index Scan", "Index Only Scan"}:
         yield Scan(node["Relation Name"], node.get("Index Name"), node.get("Index Cond", ""))
     elif node["Node Type"] == "Bitmap Index Scan":
         yield Scan("", node["Index Name"], node.get("Index Cond", ""))
-    for child in node.get("Plans", ()):
-        yield from _walk(child)
 
 
 async def leading_columns(connection: asyncpg.Connection) -> dict[str, str]:
@@ -307,6 +319,30 @@ async def test_recording_looks_up_open_runs_by_a_plan_from_when_there_were_none(
     open_runs = [scan for scan in found if scan.table == "open_runs"]
     assert open_runs
     assert [scan for scan in open_runs if not all(key in scan.condition for key in ("job_id", "fire_at"))] == []
+
+
+@pytest.mark.parametrize("jobs", [100, 300])
+async def test_firing_looks_timers_up_by_their_key_also_while_they_are_few(
+    postgres_server: postgres.Server, jobs: int
+) -> None:
+    """By another index it would read all versions of a partition's timers that a pinned snapshot keeps."""
+    async with postgres_server.database() as url:
+        connection = await connect(url)
+        await connection.execute(_FILL.split(";", maxsplit=1)[0].replace("$1", str(jobs)))
+        await connection.execute("ANALYZE timers")
+        found = await scans(connection, statements.load("timers")["fire"])
+        await connection.close()
+    assert {scan.index for scan in found if scan.table == "timers"} == {"timers_pkey"}
+
+
+@pytest.mark.parametrize("name", ["jobs.view", "alerts.job_facts", "runs.of_job", "runs.of_tenant"])
+async def test_questions_that_several_statements_ask_are_a_part_of_their_plans(
+    filled: asyncpg.Connection, name: str
+) -> None:
+    """A function that is called for each row shows no scans of its own."""
+    aggregate, verb = name.split(".")
+    found = {scan.index for scan in await scans(filled, statements.load(aggregate)[verb])}
+    assert {"leases_of_attempt", "outcomes_pkey"} <= found
 
 
 async def test_loading_reads_no_timers_beyond_its_stretch(filled: asyncpg.Connection) -> None:

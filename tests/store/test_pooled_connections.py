@@ -138,7 +138,9 @@ async def test_a_statement_that_fails_is_rolled_back_and_the_connection_stays(po
 async def test_the_server_ends_a_slow_statement_and_one_that_waits_for_a_lock(
     pooler: PgBouncer, connection: asyncpg.Connection
 ) -> None:
-    async with await open_pool(pooler.url, max_size=1, timeouts=SHORT) as pool:
+    # Long enough for the answer of a busy server to come before the client stops waiting for it.
+    timeouts = SHORT._replace(command_seconds=5.0)
+    async with await open_pool(pooler.url, max_size=1, timeouts=timeouts) as pool:
         with pytest.raises(asyncpg.QueryCanceledError) as slow:
             await pool.fetchval("SELECT pg_sleep(600)")
         assert was_too_slow(slow.value)

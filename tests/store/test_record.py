@@ -54,6 +54,32 @@ async def test_a_success_ends_the_run_and_lets_go_of_the_lease(
     assert [kind for kind, _ in await timers_of(connection, job)] == ["tick"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        [(None, None), (None, None)],
+        [(None, "topic orders"), (None, None)],
+        [(204, None), (None, "")],
+        [(200, "ok"), (201, "created")],
+    ],
+)
+async def test_successes_keep_their_codes_and_excerpts_whichever_of_them_have_any(
+    connection: asyncpg.Connection, holder: Holder, job: Job, said: list[tuple[int | None, str | None]]
+) -> None:
+    attempts = [await running(holder, job), await running(holder, await add_job(connection))]
+    endings = [
+        ending_of(leased)._replace(code=code, excerpt=excerpt)
+        for leased, (code, excerpt) in zip(attempts, said, strict=True)
+    ]
+    assert await outcomes.record(connection, "w", endings, []) == NONE
+    rows = await connection.fetch("SELECT * FROM outcomes")
+    found = {(row["lane_id"], row["seq"]): (row["code"], row["excerpt"]) for row in rows}
+    assert [found[each.token] for each in attempts] == said
+    assert {(row["result"], row["is_final"], row["error"], row["output"]) for row in rows} == {
+        ("success", True, None, None)
+    }
+
+
 async def test_a_lease_that_is_not_done_stays(connection: asyncpg.Connection, holder: Holder, job: Job) -> None:
     leased = await running(holder, job)
     await outcomes.record(connection, "w", [ending_of(leased)], [])
@@ -178,6 +204,8 @@ async def test_a_user_who_cancels_and_a_worker_race_for_the_outcome(
             seq=leased.seq,
             job_id=leased.job_id,
             fire_at=leased.fire_at,
+            started_at=None,
+            worker=None,
             error="cancelled by hand",
         )
         recording = asyncio.create_task(outcomes.record(connection, "w", [ending_of(leased, "failed", AGAIN)], []))
@@ -262,6 +290,8 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
             seq=leased.seq,
             job_id=leased.job_id,
             fire_at=leased.fire_at,
+            started_at=None,
+            worker=None,
             error="cancelled by hand",
         )
     assert await connection.fetchval("SELECT array_agg(lease_id) FROM leases") == [leased.lease_id]

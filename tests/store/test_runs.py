@@ -46,6 +46,7 @@ async def test_a_tenants_runs_read_each_lane_from_its_end(connection: asyncpg.Co
         connection,
         statements.load("runs")["of_tenant"],
         tenant_id=1,
+        per_lane=20,
         before_seq=2**62,
         before_lane=0,
         walk_seq=None,

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from importlib import resources
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin
@@ -25,6 +25,7 @@ COLUMN_TYPES: dict[type, set[str]] = {
     bool: {"bool"},
     datetime: {"timestamptz"},
     date: {"date"},
+    timedelta: {"interval"},
 }
 
 # These are executed for what they do. The columns that they have are never read.

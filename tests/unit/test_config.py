@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evertick.config import ConfigInvalid, Settings, read_settings
+from evertick.config.reading import ConfigInvalid, read_settings
+from evertick.config.settings import Settings
 
 
 def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:

@@ -44,6 +44,46 @@ def test_a_flood_of_one_tenant_does_not_delay_another() -> None:
     assert "b0" in share.take(5)
 
 
+def test_what_tenants_have_little_of_can_leave_by_itself_beside_a_flood() -> None:
+    share = FairShare[str](quantum=4)
+    share.add(1, backlog("a", 100))
+    share.add(2, backlog("b", 4))
+    share.add(3, backlog("c", 5), weight=2)
+    share.add(4, backlog("d", 5))
+    assert served(share.take_few(60)) == {"b": 4, "c": 5}
+    assert len(share) == 105
+    assert share.take_few(60) == []
+    assert served(share.take(20)) == {"a": 15, "d": 5}, "who had more waits as before"
+
+
+def test_where_all_tenants_have_little_nothing_leaves_by_itself() -> None:
+    share = FairShare[str](quantum=4)
+    share.add(1, backlog("a", 4))
+    share.add(2, backlog("b", 1))
+    assert share.take_few(60) == []
+    assert served(share.take_few(60, are_others=True)) == {"a": 4, "b": 1}
+    assert len(share) == 0
+
+
+def test_what_leaves_by_itself_keeps_to_the_budget() -> None:
+    share = FairShare[str](quantum=4)
+    share.add(1, backlog("a", 100))
+    for number, name in enumerate("bcd"):
+        share.add(2 + number, backlog(name, 3))
+    assert served(share.take_few(7)) == {"b": 3, "c": 3}
+    assert served(share.take_few(7)) == {"d": 3}
+
+
+def test_on_time_work_of_tenants_that_have_little_leaves_before_much_late_work() -> None:
+    due = DueWork[str]()
+    due.on_time.add(1, backlog("a", 3))
+    due.late.add(2, backlog("l", 8))
+    assert due.take_few(60) == []
+    due.catch_up.add(2, ["k"])
+    assert served(due.take_few(60)) == {"a": 3}
+    assert len(due) == 9
+
+
 def test_budget_that_others_leave_goes_to_whoever_waits() -> None:
     share = FairShare[str]()
     share.add(1, backlog("a", 100))

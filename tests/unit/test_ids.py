@@ -21,6 +21,7 @@ from evertick.domain.ids import (
     parse_token,
     partition_for,
     partition_of,
+    run_id_of,
 )
 
 
@@ -107,6 +108,11 @@ def test_a_refused_api_key_id_names_its_own_field() -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_id(Prefix.API_KEY, "key")
     assert refused.value.field == "api_key_id"
+
+
+def test_a_run_id_is_the_same_from_the_number_of_its_job_and_from_its_text() -> None:
+    for job_id, fire_at_us in ((4096, 1_781_532_000_000_001), (MAX_ID, 0), (0, MAX_FIRE_AT_US)):
+        assert run_id_of(format_id(Prefix.JOB, job_id), fire_at_us) == format_run_id(job_id, fire_at_us)
 
 
 def test_a_run_id_says_its_job_and_fire_time() -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.metrics.exposition import MEDIA_TYPE
 from evertick.runtime.metrics_server import MetricsServer, serving_metrics
 from evertick.runtime.process import CannotListen

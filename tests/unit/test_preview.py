@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from evertick import Schedule
-from evertick.domain.schedule.preview import MAX_ROWS, SchedulePreview, as_new_job, preview
+from evertick.domain.limits import PREVIEW_MAX_ROWS
+from evertick.domain.schedule.preview import SchedulePreview, as_new_job, preview
 from evertick.domain.schedule.spec import Soon
 from evertick.domain.stable_hash import jitter_offset
 
@@ -155,8 +156,15 @@ def test_a_schedule_that_ends_has_fewer_rows() -> None:
     assert preview(Schedule("manual"), BEFORE_GAP, 10).rows == ()
 
 
+@pytest.mark.parametrize("text", ["now", "in 90s", "2026-06-09T13:00:00Z", "R1/2026-06-09T13:00:00Z/PT1H"])
+def test_a_job_that_fires_once_is_not_called_too_costly_to_list(text: str) -> None:
+    created_at = datetime(2026, 6, 1, tzinfo=UTC)
+    ahead = preview(as_new_job(lambda at: Schedule(text, anchor_at=at), created_at), created_at, 10)
+    assert (len(ahead.rows), ahead.findings) == (1, ())
+
+
 def test_no_more_rows_than_a_reader_can_use() -> None:
-    assert len(preview(Schedule("* * * * *"), BEFORE_GAP, 10**9).rows) == MAX_ROWS
+    assert len(preview(Schedule("* * * * *"), BEFORE_GAP, 10**9).rows) == PREVIEW_MAX_ROWS
 
 
 def test_now_is_the_instant_asked_about() -> None:

@@ -79,7 +79,7 @@ def test_the_path_that_was_found_has_no_empty_segments() -> None:
 def test_what_is_allowed_at_a_path_names_all_methods() -> None:
     found = ROUTER.match("/things")
     assert found is not None
-    assert found.allow == "GET, POST, OPTIONS"
+    assert found.allow == "GET, POST, HEAD, OPTIONS"
 
 
 def test_two_operations_of_one_method_at_one_path_are_a_mistake() -> None:

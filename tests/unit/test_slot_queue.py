@@ -18,10 +18,10 @@ async def _deliver() -> None:
     """Nothing is sent here."""
 
 
-def _order(seq: int, lease_id: int) -> Order:
+def _order(seq: int, lease_id: int, tenant_id: int = TENANT) -> Order:
     leased = Leased(
         *(1, seq, lease_id, 4, AT, AT, 1, "tick", 1, "job", None, "UTC", None, 60, "{}", None, None, None, False),
-        tenant_id=TENANT,
+        tenant_id=tenant_id,
     )
     held = HeldLeases(30.0)
     held.hold([lease_id], 0.0)
@@ -58,3 +58,50 @@ def test_who_waits_in_line_gives_back_no_slot_of_the_same_attempt_that_runs() ->
     waiting.add(again)
     assert waiting.take(lambda leased: leased.lease_id == 2) == [again[0]]
     assert slots.held(TENANT) == 1
+
+
+def test_while_it_rests_only_tenants_with_few_waiting_may_start() -> None:
+    now = 100.0
+    slots = FairSlots(64, tenants=TenantCounts(2))
+    queue = SlotQueue(slots, lambda: now, delay_of=lambda _: 1.0)
+    many, few = TENANT, TENANT + 1
+    for seq in range(40):
+        queue.append(_order(seq, lease_id=seq, tenant_id=many))
+    for seq in range(100, 104):  # each is late beside the others
+        now += 0.2
+        queue.append(_order(seq, lease_id=seq, tenant_id=few))
+        while queue.popleft()[0].tenant_id != few:
+            pass
+        queue.leave(_order(seq, lease_id=seq, tenant_id=few)[0])
+    assert queue
+    rest = queue.rest_after(0.02)
+    assert 0 < rest <= 0.02
+    assert not queue
+    queue.append(_order(200, lease_id=200, tenant_id=few))
+    assert queue
+    assert queue.popleft()[0].tenant_id == few
+    assert not queue
+    now += 2 * rest
+    assert queue
+    assert len(queue) == sum(1 for _ in queue)
+
+
+def test_turns_for_many_small_tenants_do_not_prolong_a_rest() -> None:
+    now = 100.0
+    slots = FairSlots(1000, tenants=TenantCounts(200))
+    queue = SlotQueue(slots, lambda: now, delay_of=lambda _: 1.0)
+    large, started, seq = TENANT, 0, 1000
+    for number in range(900):
+        queue.append(_order(number, lease_id=number, tenant_id=large))
+    for turn in range(1000):
+        now += 0.001
+        for small in range(4):  # each turn has as much of small tenants as it starts
+            seq += 1
+            queue.append(_order(seq, lease_id=seq, tenant_id=2 + (4 * turn + small) % 100))
+        for _ in range(4):
+            if queue:
+                order = queue.popleft()
+                queue.leave(order[0])
+                started += order[0].tenant_id == large
+        queue.rest_after(0.001)
+    assert started > 20

@@ -80,7 +80,9 @@ def test_the_samplers_of_all_processes_agree_on_a_run(monkeypatch: pytest.Monkey
     _, scheduler = exporting(SimpleSpanProcessor(exporter), "scheduler")
     _, worker = exporting(SimpleSpanProcessor(InMemorySpanExporter()), "worker")
     attempts = [_attempt(number) for number in range(200)]
-    scheduler.fired([FiredRun(256, to_us(each.fire_at), to_us(each.fire_at), 1, "tick", None) for each in attempts], 0)
+    scheduler.fired(
+        [FiredRun(256, to_us(each.fire_at), to_us(each.fire_at), 1, "tick", None, None) for each in attempts], 0
+    )
     scheduler.close()
     fired = {(each.context.trace_id, each.context.span_id) for each in exporter.get_finished_spans() if each.context}
     sampled = {context[:2] for each in attempts if (context := worker.context_to_hand_on(each)) and context.is_sampled}
@@ -103,7 +105,7 @@ class _Stuck(SpanProcessor):
 def test_what_waits_for_spans_is_bounded_in_runs(caplog: pytest.LogCaptureFixture) -> None:
     processor = _Stuck()
     _, tracer = exporting(processor, "scheduler")
-    sampled = FiredRun(256, 10**15, 10**15, 1, "tick", None)
+    sampled = FiredRun(256, 10**15, 10**15, 1, "tick", None, None)
     unsampled = sampled._replace(caller=str(TraceContext(1, 1, is_sampled=False)))
     tracer.fired([sampled], 0)
     tracer.fired([sampled], 0)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from engine import until
 from evertick.contract.alerts import Alert, AlertTargetRequest
 from evertick.contract.job import Job
 from evertick.domain.alerts import MANY_DUE, Condition
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.retry import GiveUp, GiveUpReason, NextStep, Retry
-from evertick.roles.janitor.alerting import NOTICES_UNDER_WAY, Alerting
-from evertick.store.database import Pool
+from evertick.roles.janitor.alerting import JOBS_PER_PAGE, NOTICES_UNDER_WAY, Alerting
+from evertick.store.database import Pool, Timeouts, open_pool
 from evertick.store.engine.lanes import Leased
 from evertick.store.tenants import alerts as store
 from evertick.store.tenants.alerts import Look, NewAlert
@@ -402,6 +403,51 @@ async def test_a_target_that_was_deleted_meanwhile_is_not_locked(
     await alerts.remove_target(tenant)
     async with world.connection.transaction():
         assert await store.lock_targets(world.connection, [job_id]) == []
+
+
+NEARLY_FULL = (Condition.QUOTA, "jobs")
+
+
+async def test_an_alert_about_a_tenant_does_not_stay_open_when_its_target_is_removed_at_that_moment(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    async with world.connection.transaction():  # of a janitor
+        await store.open_all(world.connection, [NewAlert(tenant.tenant_id, None, 1, *NEARLY_FULL, "")])
+        removing = asyncio.create_task(alerts.remove_target(tenant))
+        await until(lambda: world.pool.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+    await removing
+    assert [(alert.condition, alert.status) for alert in await watch.all()] == [("quota", "closed")]
+
+
+async def test_an_alert_about_a_tenant_does_not_open_after_its_target_was_removed(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    await alerts.remove_target(tenant)
+    await store.open_all(world.connection, [NewAlert(tenant.tenant_id, None, 1, *NEARLY_FULL, "")])
+    assert await watch.all() == ()
+
+
+SLOW_OPENING = """
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.4); RETURN NEW; END $$;
+CREATE TRIGGER wait BEFORE INSERT ON alerts FOR EACH ROW EXECUTE FUNCTION wait();
+"""
+
+
+async def test_a_page_that_takes_too_long_is_tried_again_with_fewer_jobs_and_so_is_the_next_walk(
+    world: World, tenant: TenantContext, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = [await world.minutely(must_succeed_within=1) for _ in range(3)]
+    await world.connection.execute(SLOW_OPENING)
+    await world.set_clock(at(3))
+    async with await open_pool(database_url, timeouts=Timeouts(10, 1, 1)) as pool:
+        watch = Watch(world, tenant, pool)
+        late = sorted(("no_success", job.job_id) for job in jobs)
+        assert await watch.look() == late
+        for _ in range(5):
+            await watch.alerting.step()  # which is not due, and quick
+        await world.connection.execute("DELETE FROM alerts")
+        assert await watch.look() == late
+    assert caplog.text.count(f"a batch of {JOBS_PER_PAGE} rows took too long") == 1
 
 
 async def test_a_notice_that_history_has_no_more_is_not_called_failed(world: World, watch: Watch) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -23,7 +24,7 @@ from evertick.store.database import Pool
 from evertick.store.tenants import audit, events
 from evertick.store.tenants.audit import AuditRecord
 from evertick.usecases.context import TenantContext
-from evertick.usecases.errors import EventStreamNotFound, RunFinished
+from evertick.usecases.errors import EventStreamNotFound, RunFinished, TriggerRefused
 from evertick.usecases.jobs import reading as job_reading
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
@@ -120,7 +121,9 @@ class Load:
         return self.random.choice(self.jobs).job_id
 
     async def trigger(self) -> None:
-        self.run_ids.append(await trigger(self.tenant, self.job()))
+        with suppress(TriggerRefused):
+            force = self.random.random() < 0.5
+            self.run_ids.append(await trigger(self.tenant, self.job(), force=force))
 
     async def cancel(self) -> None:
         history = await job_runs(self.tenant, self.job())

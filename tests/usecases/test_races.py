@@ -260,7 +260,7 @@ async def test_many_who_put_one_job_make_one_job(world: World) -> None:
 
 async def test_triggers_at_once_are_runs_of_their_own(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
-    run_ids = await asyncio.gather(*(trigger(tenant, job.job_id) for _ in range(30)))
+    run_ids = await asyncio.gather(*(trigger(tenant, job.job_id, force=True) for _ in range(30)))
     assert len(set(run_ids)) == 30
     assert await world.count("requested_runs") == [30]
 

@@ -167,7 +167,9 @@ class World:
         return [tuple(row) for row in rows]
 
     async def count(self, *tables: str) -> Sequence[int]:
-        return [await self.connection.fetchval(f"SELECT count(*) FROM {table}") for table in tables]
+        """How many rows tables have; of rules those but for the one that is always there."""
+        own = {"rules": "rules WHERE digest <> one_off_digest()"}
+        return [await self.connection.fetchval(f"SELECT count(*) FROM {own.get(table, table)}") for table in tables]
 
 
 def key_of(job: Job) -> int:

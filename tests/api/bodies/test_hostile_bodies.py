@@ -23,7 +23,7 @@ from evertick.api.bodies.memory_limits import BodyLimits
 from evertick.api.bodies.request_body import JSON, MAX_BATCH_BYTES, MAX_BYTES, NDJSON
 from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 
 MEBIBYTE = 1_048_576
 LONGEST_STEP_SECONDS = 0.1

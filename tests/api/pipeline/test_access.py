@@ -33,6 +33,7 @@ BODIES: dict[str, Any] = {
     "put_alert_target": {"url": "https://hooks.example.invalid/alerts"},
     "create_jobs": [JOB],
     "preview_schedule": {"schedule": "@daily"},
+    "apply_advice": {"rules": ["0" * 16], "jitter_seconds": 300},
     "lease": {"worker_id": "w", "wait_seconds": 0},
     "record_outcomes": {"worker_id": "w", "outcomes": []},
     "create_tenant": {"name": "new"},
@@ -42,6 +43,7 @@ NOBODYS = {
     "job_id": format_id(Prefix.JOB, 1 << 8),
     "run_id": f"run_{'0' * 26}",
     "replay_id": format_id(Prefix.REPLAY, 999_999),
+    "smear_id": format_id(Prefix.SMEAR, 999_999),
     "key_id": format_id(Prefix.API_KEY, 999_999),
     "tenant_id": format_id(Prefix.TENANT, 999_999),
     "name": "some-name",
@@ -82,12 +84,13 @@ async def test_each_role_may_do_what_it_may_and_nothing_else(
     [
         (KeyRole.VIEWER, {KeyRole.VIEWER}),
         (KeyRole.OPERATOR, {KeyRole.VIEWER, KeyRole.OPERATOR}),
-        (KeyRole.EDITOR, {KeyRole.VIEWER, KeyRole.OPERATOR, KeyRole.EDITOR}),
+        (KeyRole.EDITOR, {KeyRole.VIEWER, KeyRole.OPERATOR, KeyRole.EDITOR, KeyRole.APP}),
         (KeyRole.ADMIN, set(KeyRole)),
         (KeyRole.WORKER, {KeyRole.WORKER}),
+        (KeyRole.APP, {KeyRole.WORKER, KeyRole.APP}),
     ],
 )
-def test_roles_grow_and_a_worker_is_apart(held: KeyRole, allowed: set[KeyRole]) -> None:
+def test_roles_grow_and_workers_and_apps_are_apart(held: KeyRole, allowed: set[KeyRole]) -> None:
     assert {needed for needed in KeyRole if allows(held, needed)} == allowed
 
 
@@ -107,10 +110,15 @@ async def victims(callers: Callers, scheduler: object) -> dict[str, str]:
     await until(is_dead)
     assert (await owner.post("/connections", json={"name": "theirs", **CONNECTION})).status_code == 201
     replay = await owner.post("/dead-letters:replay", json={"background": True})
+    await owner.create(schedule="@daily")
+    (hot,) = (await owner.get("/forecast", params={"hottest": 1})).json()["hottest"]
+    advice = {"rules": [hot["rules"][0]["rule_id"]], "jitter_seconds": 300}
+    smear = await owner.post("/forecast/advice:apply", json=advice)
     return {
         "job_id": attempt["job_id"],
         "run_id": attempt["run_id"],
         "replay_id": replay.json()["replay_id"],
+        "smear_id": smear.json()["smear_id"],
         "key_id": key["key_id"],
         "tenant_id": key["tenant_id"],
         "connection": "theirs",
@@ -134,7 +142,7 @@ async def test_another_tenants_ids_look_as_if_they_did_not_exist_on_every_route(
 async def test_lists_hold_nothing_of_another_tenant(callers: Callers, victims: dict[str, str]) -> None:
     tenant_id = await callers.tenant()
     stranger = await callers.make("admin", tenant_id)
-    for path in ("/jobs", "/runs", "/dead-letters", "/replays", "/alerts", "/connections"):
+    for path in ("/jobs", "/runs", "/dead-letters", "/replays", "/smears", "/alerts", "/connections"):
         assert (await stranger.get(path)).json() == []
     assert [tenant["tenant_id"] for tenant in (await stranger.get("/tenants")).json()] == [
         format_id(Prefix.TENANT, tenant_id)

@@ -11,7 +11,7 @@ from engine import until
 from evertick.api import services
 from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
 from evertick.usecases import transactions

@@ -7,14 +7,40 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from api.callers import JOB, Caller, is_problem
+from api.callers import JOB, ON_SHARED_SERVER, Caller, is_problem
+from evertick.api.app import operations
+from evertick.api.operations import Operation
 from evertick.api.server import ApiServer, server as api_server
-from evertick.config import Settings
+from evertick.config.settings import Settings
 
 
 async def test_a_path_that_is_encoded_in_another_way_names_the_same_job(admin: Caller) -> None:
     assert (await admin.put("/jobs/by%2Dname/foo", json=JOB)).json()["name"] == "foo"
     assert (await admin.put("/jobs/by-name/foo", json=JOB)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["//api/v1/jobs/by-name/foo", "/api/v1//jobs/by-name/foo", "/api/v1/jobs//by-name//foo/"]
+)
+async def test_a_slash_too_many_in_the_path_gives_the_job_no_other_name(admin: Caller, path: str) -> None:
+    url = str(admin.base_url.copy_with(raw_path=path.encode()))
+    assert (await admin.put(url, json=JOB)).json()["name"] == "foo"
+    assert (await admin.get(url)).json()["name"] == "foo"
+
+
+async def test_a_slash_at_the_end_of_a_name_is_kept_where_it_is_encoded(admin: Caller) -> None:
+    assert (await admin.put("/jobs/by-name/%2Ffoo%2F", json=JOB)).json()["name"] == "/foo/"
+
+
+@ON_SHARED_SERVER
+@pytest.mark.parametrize("operation", [each for each in operations() if each.parameters], ids=lambda each: each.name)
+async def test_a_nul_in_the_path_names_nothing_and_is_no_error_of_the_server(
+    shared_admin: Caller, operation: Operation
+) -> None:
+    path = operation.path.removeprefix("/api/v1")
+    for parameter in operation.parameters:
+        path = path.replace(f"{{{parameter}}}", "a%00b")
+    is_problem(await shared_admin.request(operation.method, path, json={}), 404, "not-found")
 
 
 async def test_a_name_in_the_path_that_is_not_utf_8_is_refused_and_not_mended(admin: Caller) -> None:

@@ -10,7 +10,7 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import AT, PATIENCE_SECONDS, add_job
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.admission import QuotaName
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants

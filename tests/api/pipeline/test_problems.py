@@ -24,6 +24,15 @@ async def test_another_method_is_told_which_are_allowed(shared_admin: Caller) ->
     assert {"GET", "POST"} <= set(options.headers["allow"].split(", "))
 
 
+async def test_head_answers_as_get_without_a_body(shared_admin: Caller, shared_callers: Callers) -> None:
+    job = await shared_admin.create()
+    head = await shared_admin.head(f"/jobs/{job['job_id']}")
+    assert (head.status_code, head.headers["etag"], head.content) == (200, '"1"', b"")
+    assert (await shared_admin.head("/jobs/job_0000000000000")).status_code == 404
+    assert (await shared_callers.of(None).head("/jobs")).status_code == 401
+    assert (await shared_admin.head("/jobs:batch")).status_code == 405
+
+
 @pytest.mark.parametrize("key", [None, "evt_", "evt_" + "0" * 28, "secret", "evt_é"])
 async def test_without_a_valid_key_nobody_comes_in(shared_callers: Callers, key: str | None) -> None:
     caller = shared_callers.of(None)
@@ -48,6 +57,12 @@ async def test_a_body_that_is_not_json_is_malformed(shared_admin: Caller, body: 
 
 @pytest.mark.parametrize("body", ["[]", "5", '"job"', "null"])
 async def test_a_job_that_is_no_object_is_refused(shared_admin: Caller, body: str) -> None:
+    answer = await shared_admin.post("/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert pointers(answer) == [""]
+
+
+async def test_a_number_that_cannot_be_read_points_to_no_field_that_nobody_sent(shared_admin: Caller) -> None:
+    body = json.dumps({**JOB, "payload": "number"}).replace('"number"', "1e999")
     answer = await shared_admin.post("/jobs", content=body, headers={"Content-Type": "application/json"})
     assert pointers(answer) == [""]
 

@@ -43,6 +43,7 @@ async def test_a_job_of_the_notices_name_stands_in_the_way(admin: Caller) -> Non
 
 async def test_alerts_are_listed_newest_first_page_by_page(admin: Caller, connection: asyncpg.Connection) -> None:
     job = await admin.create(alert_after_failures=3, name="mine")
+    await admin.request("PUT", "/alerts/target", json=TARGET)
     for number in range(3):
         await alerts.open_all(connection, [NewAlert(1, None, 1, "breaker_open", f"host-{number}", "it fails")])
     await connection.execute("UPDATE alerts SET is_open = false, closed_at = clock_at() WHERE subject = 'host-1'")

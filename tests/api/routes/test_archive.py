@@ -12,7 +12,7 @@ from api.callers import Caller, Callers, is_problem
 from archives import directory_archive, files_in
 from evertick.api.server import ApiServer
 from evertick.client import AsyncClient
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.ids import Prefix, format_id
 from evertick.roles.janitor.archiving import Archiving
 from evertick.store.database import Pool

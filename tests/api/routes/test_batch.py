@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from api.callers import JOB, Caller, is_problem, pointers
 
 LINES = {"Content-Type": "application/x-ndjson"}
@@ -25,6 +27,13 @@ async def test_one_job_on_each_line_gets_one_verdict_on_each(admin: Caller) -> N
     verdicts = [json.loads(line) for line in answer.text.splitlines()]
     assert [(verdict["line"], verdict["status"]) for verdict in verdicts] == [(1, 201), (3, 400), (4, 400), (5, 201)]
     assert [job["name"] for job in (await admin.get("/jobs")).json()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["application/ndjson", "application/jsonl"])
+async def test_lines_are_read_by_whichever_name_a_program_sends_them(admin: Caller, name: str) -> None:
+    lines = f"{json.dumps(JOB)}\n{json.dumps(JOB)}\n"
+    answer = await admin.post("/jobs:batch", content=lines, headers={"Content-Type": name})
+    assert [json.loads(line)["status"] for line in answer.text.splitlines()] == [201, 201]
 
 
 async def test_a_name_that_is_taken_in_the_batch_says_by_which_line(admin: Caller) -> None:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from api.callers import Caller, Callers, is_problem, pointers
 from engine import until
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress, seal_of
 from evertick.roles.scheduler import Scheduler
@@ -137,7 +137,7 @@ async def test_a_test_says_what_answers_or_why_not(admin: Caller, redis: RedisSe
     usable, detail = await found("private", to_redis(redis, host="10.0.0.1"))
     assert (usable, "EVERTICK_EGRESS_ALLOW" in detail) == (False, True)
     async with babbling_server() as port:
-        told = (False, "the broker sent what cannot be read (AttributeError)")
+        told = (False, "Redis sent what cannot be read")
         assert await found("babbling", to_redis(redis, "", port=port)) == told
     is_problem(await admin.post("/connections/none:test"), 404, "not-found")
 

@@ -66,7 +66,7 @@ async def test_the_contracts_example_is_created_as_it_says(admin: Caller) -> Non
 async def test_every_field_is_answered_with_its_value_in_force(admin: Caller) -> None:
     job = await admin.create()
     assert {name: job[name] for name in DEFAULTS} == DEFAULTS
-    assert job["name"] == job["job_id"]
+    assert job["name"] == f"send_invoice-{job['job_id'].removeprefix('job_')}"
     assert (await admin.get(f"/jobs/{job['job_id']}")).json() == job
 
 

@@ -81,6 +81,14 @@ async def test_of_two_outcomes_for_one_attempt_in_one_request_the_first_counts(a
     assert (await admin.get(f"/runs/{attempt['run_id']}")).json()["status"] == "dead"
 
 
+async def test_failures_that_no_attempt_follows_are_named_if_that_is_asked_for(admin: Caller) -> None:
+    token = (await _lease(admin, max_retries=0))["token"]
+    outcomes = [{"token": token, "result": "failed"}]
+    body = {"worker_id": "w", "outcomes": outcomes, "with_dead": True}
+    answer = await admin.post("/outcomes", json=body)
+    assert answer.json() == {"recorded": 1, "stale": [], "dead": [token]}
+
+
 async def test_what_a_worker_put_back_is_pending_and_goes_to_a_worker_that_pulls(
     admin: Caller, connection: asyncpg.Connection
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from api.callers import Caller, Callers, is_problem
 from engine import add_job, until
 from evertick.api.server import ApiServer, CannotListen
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.metrics.catalog import HTTP_REQUESTS, LAG
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.concurrency import Cached
@@ -28,7 +28,24 @@ def anybody(callers: Callers) -> httpx.AsyncClient:
 
 async def test_it_is_alive_and_ready(anybody: httpx.AsyncClient) -> None:
     assert (await anybody.get("/livez")).json() == {"status": "alive"}
-    assert (await anybody.get("/readyz")).json() == {"ready": True, "faults": []}
+    assert (await anybody.get("/readyz")).json() == {"ready": True, "faults": [], "warnings": []}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+async def test_a_load_balancer_that_probes_with_head_is_told_the_same(anybody: httpx.AsyncClient, path: str) -> None:
+    probed, read = await anybody.head(path), await anybody.get(path)
+    assert (probed.status_code, probed.content) == (200, b"")
+    assert probed.headers["content-type"] == read.headers["content-type"]
+    assert (await anybody.get("/livez")).json() == {"status": "alive"}  # over the same connection
+
+
+async def test_it_stays_ready_and_warns_while_the_database_may_be_a_restored_copy(
+    anybody: httpx.AsyncClient, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("UPDATE cluster_identity SET suspected_at = clock_at(), suspicion = 'copied'")
+    answer = await anybody.get("/readyz")
+    assert (answer.status_code, answer.json()["ready"], answer.json()["faults"]) == (200, True, [])
+    assert "evertick doctor" in answer.json()["warnings"][0]
 
 
 async def test_it_is_not_ready_while_the_schema_does_not_fit(

@@ -20,6 +20,8 @@ BILLING = {
     "ready": 0,
     "oldest_due_at": None,
     "is_full": False,
+    "workers": 0,
+    "handlers": [{"handler": "send_invoice", "workers": 0}],
 }
 
 
@@ -34,11 +36,11 @@ async def test_a_queue_is_there_with_its_first_job_and_has_no_limit(admin: Calle
 async def test_a_queue_may_be_limited_before_its_first_job_and_is_no_more(admin: Caller, callers: Callers) -> None:
     editor, viewer = [await callers.make(role) for role in ("editor", "viewer")]
     limits = {"max_running": 5, "max_ready": 7, "rate_limit": 0.5, "rate_burst": 3}
-    limited = BILLING | {"name": "reports"} | limits
+    limited = BILLING | {"name": "reports", "handlers": []} | limits
     assert (await viewer.put("/queues/reports", json=limits)).status_code == 403
     assert (await editor.put("/queues/reports", json=limits)).json() == limited
     assert (await viewer.get("/queues")).json() == [limited]
-    unlimited = BILLING | {"name": "reports"}
+    unlimited = BILLING | {"name": "reports", "handlers": []}
     assert (await editor.put("/queues/reports", json={})).json() == unlimited, "what is left out gets its default"
     (entry, _) = (await admin.get("/audit-log")).json()
     assert (entry["action"], entry["subject"]) == ("put_queue", "reports")

@@ -38,11 +38,30 @@ async def test_a_run_is_listed_as_the_contract_shows_it(admin: Caller) -> None:
     (run,) = (await admin.get(f"/jobs/{job['job_id']}/runs")).json()
     assert list(run) == [
         "run_id", "job_id", "scheduled_at", "started_at", "finished_at", "duration_ms", "status", "attempt",
-        "reason", "spec_version", "worker_id", "result_code", "error", "waiting_for",
+        "reason", "spec_version", "worker_id", "result_code", "error", "waiting_for", "name", "handler", "queue",
+        "waiting",
+        "progress",
     ]  # fmt: skip
     assert (run["status"], run["reason"], run["attempt"], run["spec_version"]) == ("success", "tick", 1, 1)
     assert run["scheduled_at"] == job["next_run_at"]
     assert (await admin.get("/runs")).json() == [run]
+
+
+async def test_a_trigger_says_what_became_of_it(admin: Caller) -> None:
+    async def job_with_open_run(policy: str) -> tuple[str, str]:
+        path = f"/jobs/{(await admin.create(concurrent_policy=policy))['job_id']}/trigger"
+        return path, (await admin.post(path)).json()["run_id"]
+
+    path, first = await job_with_open_run("SKIP")
+    problem = is_problem(await admin.post(path), 409, "wrong-state")
+    assert problem["run_id"] == first
+    assert (await admin.post(path, json={"force": True})).status_code == 202
+    path, first = await job_with_open_run("QUEUE")
+    queued = await admin.post(path)
+    assert (queued.status_code, queued.json()["waiting"]) == (202, f"queued behind {first}")
+    path, first = await job_with_open_run("REPLACE")
+    assert (await admin.post(path)).status_code == 202
+    assert (await admin.get(f"/runs/{first}")).json()["status"] == "cancelled"
 
 
 async def test_runs_are_filtered_by_status_and_time(admin: Caller) -> None:

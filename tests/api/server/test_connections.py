@@ -17,7 +17,7 @@ from api.callers import JOB, Caller, Callers, is_problem
 from engine import PATIENCE_SECONDS, until
 from evertick.api.bodies.memory_limits import UNREAD_BYTES_PER_TENANT
 from evertick.api.server import ApiServer, connection_limits, connections
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.metrics.catalog import HTTP_REFUSED
 
 MAX_READ = 1_048_576

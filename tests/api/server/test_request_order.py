@@ -11,7 +11,8 @@ import pytest
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer, connection_limits
 from evertick.api.server.connection_limits import RequestQueue
-from evertick.config import Network, Settings
+from evertick.config.settings import Settings
+from evertick.config.values import Network
 
 CROWD = 400
 

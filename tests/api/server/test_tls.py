@@ -20,7 +20,7 @@ from cli.processes import evertick
 from engine import PATIENCE_SECONDS, until
 from evertick.api.server import ApiServer, connections, tls
 from evertick.client import AsyncClient
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.metrics.catalog import HTTP_REFUSED
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT TESTED: no openssl to make certificates")

@@ -2,7 +2,7 @@
 
 from faults.checkers.all_checks import check_all
 from faults.checkers.attempts import one_run_per_tick
-from faults.checkers.deliveries import receivers_log
+from faults.checkers.deliveries import lost_before_started_again, receivers_log
 from faults.checkers.endings import every_tick_ends
 from faults.checkers.fence import epochs_only_grow
 from faults.checkers.history import (
@@ -37,6 +37,7 @@ __all__ = [
     "every_target_hit",
     "every_tick_ends",
     "lag_recovers",
+    "lost_before_started_again",
     "metrics_equal_rows",
     "neighbours_unaffected",
     "one_run_per_tick",

@@ -5,7 +5,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from evertick.domain.ids import RunKey
-from evertick.domain.states import RunStatus
+from evertick.domain.states import Outcome, RunStatus
 from faults.checkers.history import AttemptRecord, Delivery, JobHistory, RunRecord
 from faults.checkers.verdict import Verdict, run_text
 
@@ -35,6 +35,33 @@ def receivers_log(jobs: Iterable[JobHistory], deliveries: Iterable[Delivery], *,
     total = sum(map(len, log.values()))
     figures = {"deliveries": total, "runs": len(log), "duplicates": total - len(log)}
     return Verdict("C4 receiver's log", tuple(faults), figures)
+
+
+def lost_before_started_again(jobs: Iterable[JobHistory], deliveries: Iterable[Delivery]) -> Verdict:
+    """A run was started again only after its attempt before was lost: its lease ran out, or its process was killed.
+
+    An attempt that was started twice is a fault in any case: it was put back although it was started, or two workers
+    had it at once.
+    """
+    results = {
+        (run.key, attempt.seq): None if attempt.outcome is None else attempt.outcome.result
+        for job in jobs
+        for run in job.runs
+        for attempt in run.attempts
+    }
+    starts: dict[RunKey, list[Delivery]] = {}
+    for delivery in deliveries:
+        starts.setdefault(delivery.run_key, []).append(delivery)
+    faults = []
+    for key, seen in starts.items():
+        for before, after in pairwise(sorted(seen, key=_BY_ATTEMPT)):
+            result = results.get((key, before.seq))
+            if before.seq == after.seq:
+                faults.append(f"{run_text(key)}: attempt {before.attempt} was started twice")
+            elif result is not Outcome.LOST:
+                faults.append(f"{run_text(key)}: started again after attempt {before.attempt}, which is {result}")
+    again = sum(len(seen) - 1 for seen in starts.values())
+    return Verdict("lost before started again", tuple(faults), {"started_again": again})
 
 
 def _undelivered(run: RunRecord, seen: Iterable[Delivery]) -> Iterator[str]:

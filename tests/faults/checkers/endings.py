@@ -8,6 +8,8 @@ from faults.checkers.coverage import gaps_over, ticks_within
 from faults.checkers.history import GapRecord, JobHistory, PendingTimer, RunRecord
 from faults.checkers.verdict import Verdict, at, run_text, tick_text
 
+NOT_ACCOUNTED = "neither a run nor a gap"
+
 
 def every_tick_ends(
     jobs: Iterable[JobHistory], *, now_us: int, bound_us: int, timers: Iterable[PendingTimer] = ()
@@ -56,7 +58,7 @@ def _astray(
         if covers and tick in run_times:
             yield f"{tick_text(job.job_id, tick)}: has a run and lies in a gap"
         if not covers and tick not in run_times and timers_due.get(RunKey(job.job_id, tick), tick) <= old_us:
-            yield f"{tick_text(job.job_id, tick)}: neither a run nor a gap"
+            yield f"{tick_text(job.job_id, tick)}: {NOT_ACCOUNTED}"
 
 
 def _gap_faults(gap: GapRecord, ticks: Sequence[int]) -> Iterator[str]:

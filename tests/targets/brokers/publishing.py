@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evertick.domain.errors import EvertickError
-from evertick.targets.brokers.publisher import Connect, Dial, Message, Publisher, PublishFailed
+from evertick.targets.brokers.publisher import Awaited, Connect, Dial, Envelope, Message, Publisher, PublishFailed
 
 MANY = 1000
 WAIT_SECONDS = 180
@@ -27,17 +27,20 @@ ATTRIBUTES = {
     "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
 BODY = b'{"order": 17}'
+FIXED = {name: ATTRIBUTES[name] for name in ("specversion", "type")}
+ENVELOPE = Envelope(
+    "application/json", {"X-Team": "billing"}, FIXED, tuple(name for name in ATTRIBUTES if name not in FIXED)
+)
 
 
-def message(number: int = 1, body: bytes = BODY, **address: str | None) -> Message:
-    return Message(
-        body=body,
-        content_type="application/json",
-        attributes={**ATTRIBUTES, "id": f"run_{number}"},
-        headers={"X-Team": "billing"},
-        address=address,
-        message_id=f"key-{number}",
-    )
+NAMES = ["nightly", "nightly Ünïcode", "long" * 2000]
+"""Of jobs: texts of ASCII and short ones are written another way than others."""
+
+
+def message(number: int = 1, body: bytes = BODY, name: str = NAMES[1], **address: str | None) -> Message:
+    attributes = {**ATTRIBUTES, "id": f"run_{number}", "subject": name}
+    values = tuple(attributes[name] for name in ENVELOPE.names)
+    return Message(body, ENVELOPE, values, address, message_id=f"key-{number}")
 
 
 class Refused(EvertickError):  # noqa: N818 - says what happened
@@ -81,6 +84,20 @@ async def failure_beside(failing: Awaitable[object], *others: Awaitable[object])
     """Why one fails while the others succeed."""
     failure, _ = await asyncio.gather(failure_of(failing), asyncio.gather(*others))
     return failure
+
+
+UNWRITABLE = "\ud800"
+"""A text that a payload can have, and that UTF-8 has no bytes for."""
+UNWRITABLE_ENVELOPE = Envelope("application/json", {"X-Team": UNWRITABLE}, FIXED, ENVELOPE.names)
+
+
+async def failure_in_batch(publisher: Publisher, bad: Message, good: Message) -> PublishFailed:
+    """Why a message fails that is sent between two others, which succeed."""
+    sent = [Awaited(each) for each in (good, bad, good)]
+    async with asyncio.timeout(WAIT_SECONDS):
+        await publisher.send(sent)
+        await asyncio.gather(sent[0].answer, sent[2].answer)
+    return await failure_of(sent[1].answer)
 
 
 async def until_published(publisher: Publisher, each: Message) -> str | None:

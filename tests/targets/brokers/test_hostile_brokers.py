@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import json
 import ssl
 import struct
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +13,19 @@ from typing import TypeAlias
 
 import pytest
 from pamqp import commands, frame
+from pamqp.heartbeat import Heartbeat
 
-from evertick.targets.brokers import kafka, kafka_protocol as protocol, nats, rabbitmq, redis_stream, sqs
+from evertick.targets.brokers import (
+    kafka,
+    kafka_cluster,
+    kafka_protocol as protocol,
+    nats,
+    rabbitmq,
+    redis_stream,
+    sqs,
+    stream,
+)
+from evertick.targets.brokers.publisher import Awaited
 from evertick.targets.brokers.stream import tls_context
 from secured_server import write_certificates
 from targets.brokers.publishing import Guard, failure_of, message, publishing
@@ -82,10 +95,19 @@ async def test_the_guard_judges_each_endpoint_of_sqs_that_is_no_name(host: str) 
     assert not failure.retryable
 
 
+REDIS = {"host": "localhost", "database": 0, "tls": False}
+
+
 @pytest.mark.parametrize(
-    "answer", [b"$1000000000\r\n", b"*1000000000\r\n" + b"$9\r\n123456789\r\n" * 10], ids=["a text", "a list"]
+    ("answer", "reason"),
+    [
+        (b"$1000000000\r\n", "Redis sent an answer that is too long"),
+        (b"+" + b"x" * 1_000_000, "Redis sent an answer that is too long"),
+        (b"*1000000000\r\n" + b"$9\r\n123456789\r\n" * 10, "Redis sent what cannot be read"),
+    ],
+    ids=["a text", "a line", "a list"],
 )
-async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes) -> None:
+async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes, reason: str) -> None:
     sent = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,15 +121,107 @@ async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes)
 
     async with (
         serving(serve) as port,
-        publishing(
-            redis_stream.open_publisher, {"host": "localhost", "port": port, "database": 0, "tls": False}
-        ) as publisher,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
         asyncio.timeout(SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(stream="orders")))
-    assert str(failure) == "Redis sent an answer that is too long"
+    assert str(failure) == reason
     assert (failure.retryable, failure.is_broker_down) == (True, True)
     assert sent < 50_000_000
+
+
+async def test_a_redis_that_drips_and_never_answers_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.3)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        await reader.readuntil(b"XADD\r\n")
+        while True:
+            writer.write(b"+")
+            await writer.drain()
+            await asyncio.sleep(0.01)  # between two drops
+
+    async with (
+        serving(serve) as port,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(stream="orders")))
+    assert str(failure) == f"localhost:{port}: the broker has not answered for 0.3 s"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+async def test_redis_gets_messages_while_it_has_not_answered_others() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        await reader.readuntil(b"first")
+        await reader.readuntil(b"second")
+        writer.write(b"$3\r\n1-0\r\n$3\r\n2-0\r\n")
+
+    async with (
+        serving(serve) as port,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        sent = [Awaited(message(body=body, stream="orders")) for body in (b"first", b"second")]
+        for each in sent:
+            await publisher.send([each])
+        assert [await each.answer for each in sent] == ["stream orders, entry 1-0", "stream orders, entry 2-0"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"-ERR max number of clients reached\r\n", "Redis has no connections left"),
+        (b"-DENIED Redis is running in protected mode\r\n", "Redis is in protected mode"),
+        (b"-READONLY You can't write against a read only replica.\r\n", "the Redis server is a read-only replica"),
+    ],
+)
+async def test_a_redis_that_takes_nobody_is_tried_again(said: bytes, reason: str) -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+
+    async with (
+        serving(serve) as port,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(stream="orders")))
+    assert str(failure) == reason
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+async def test_one_message_that_sqs_refuses_a_batch_for_fails_alone() -> None:
+    bodies: list[list[str]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            size = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+            entries = json.loads(await reader.readexactly(size))["Entries"]
+            bodies.append([entry["MessageBody"] for entry in entries])
+            answer: dict[str, object]
+            if "bad" in bodies[-1]:
+                status, answer = "400 Bad", {"__type": "InvalidParameterValue", "message": "a bad one"}
+            else:
+                status, answer = "200 OK", {"Successful": [{"Id": entry["Id"], "MessageId": "m"} for entry in entries]}
+            body = json.dumps(answer).encode()
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    batch = [Awaited(message(body=body, queue_url="http://q/1/orders")) for body in (b"one", b"bad", b"two")]
+    async with (
+        serving(serve) as port,
+        publishing(sqs.open_publisher, sqs_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        await publisher.send(batch)
+        failure = await failure_of(batch[1].answer)
+        assert await batch[0].answer == await batch[2].answer == "queue orders, message m"
+    assert str(failure) == "localhost: InvalidParameterValue: a bad one"
+    assert bodies == [["one", "bad", "two"], ["one"], ["bad"], ["two"]]
 
 
 class NamingKafka:
@@ -143,7 +257,7 @@ def kafka_settings(port: int) -> dict[str, object]:
 
 
 async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(kafka_cluster, "MAX_CONNECTIONS", 3)
     server = NamingKafka()
     async with (
         serving(server) as port,
@@ -152,12 +266,62 @@ async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypa
     ):
         failure = await failure_of(publisher.publish(message(topic="orders")))
     assert str(failure) == "topic orders: the broker is still starting"
-    assert server.opened == len(kafka.BACKOFFS) + 2
+    assert server.opened == len(kafka_cluster.BACKOFFS) + 2
     assert server.most_open <= 4  # one is opened while another is closed
 
 
-async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
-    sizes: list[int] = []
+class MovingKafka:
+    """Two brokers. The first leads the partition until a batch comes to it, then the second does."""
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self.batches: list[bytes] = []
+        self.producers = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = self.ports.index(writer.get_extra_info("sockname")[1])
+        while True:
+            data = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+            match int.from_bytes(data[:2]):
+                case protocol.METADATA:
+                    answer = self._metadata()
+                case protocol.INIT_PRODUCER_ID:
+                    self.producers += 1
+                    answer = struct.pack(">ihqh", 0, 0, 7, 0)
+                case _:
+                    self.batches.append(data[8:])
+                    answer = struct.pack(">i", 1) + protocol.text("orders")
+                    answer += struct.pack(">iihq", 1, 0, 0 if number else 6, 41)  # 6: it does not lead the partition
+            writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
+
+    def _metadata(self) -> bytes:
+        brokers = struct.pack(">ii", 0, 2)
+        for node, port in enumerate(self.ports):
+            brokers += struct.pack(">i", node) + protocol.text("localhost") + struct.pack(">i", port)
+            brokers += protocol.text(None)
+        topic = struct.pack(">ih", 1, 0) + protocol.text("orders") + b"\0"
+        leader = 1 if self.batches else 0
+        partition = struct.pack(">ihiiii", 1, 0, 0, leader, 0, 0)
+        return brokers + protocol.text("c") + struct.pack(">i", 0) + topic + partition
+
+
+async def test_a_partition_of_kafka_whose_leader_changes_gets_the_same_batch_again() -> None:
+    kafka_brokers = MovingKafka()
+    async with (
+        serving(kafka_brokers) as first,
+        serving(kafka_brokers) as second,
+        publishing(kafka.open_publisher, kafka_settings(first)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        kafka_brokers.ports = [first, second]
+        assert await publisher.publish(message(topic="orders", key="a")) == "topic orders, partition 0, offset 41"
+    before, after = kafka_brokers.batches
+    assert before == after, "with its sequence number, so that a broker which has it stores it once"
+    assert kafka_brokers.producers == 1
+
+
+def amqp_broker(bodies: list[int], *, confirms: bool) -> Serve:
+    """Asks for tiny frames, notes the sizes of those of bodies, and confirms the first message, or none."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8)
@@ -171,22 +335,69 @@ async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
                 commands.Connection.Open: commands.Connection.OpenOk(),
                 commands.Channel.Open: commands.Channel.OpenOk(),
                 commands.Confirm.Select: commands.Confirm.SelectOk(),
+                Heartbeat: found,
             }
             if type(found) in answers:
                 writer.write(frame.marshal(answers[type(found)], channel))
             if head[0] == 3:
-                sizes.append(len(data))
-                writer.write(frame.marshal(commands.Basic.Ack(1), channel))
+                bodies.append(len(data))
+                if confirms:
+                    writer.write(frame.marshal(commands.Basic.Ack(1), channel))
 
+    return serve
+
+
+def amqp_settings(port: int) -> dict[str, object]:
+    return {"host": "localhost", "port": port, "username": "u", "tls": False}
+
+
+async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
+    sizes: list[int] = []
     async with (
-        serving(serve) as port,
-        publishing(
-            rabbitmq.open_publisher, {"host": "localhost", "port": port, "username": "u", "tls": False}
-        ) as publisher,
+        serving(amqp_broker(sizes, confirms=True)) as port,
+        publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
         asyncio.timeout(SECONDS),
     ):
         await publisher.publish(message(body=b"x" * 4000, routing_key="orders"))
     assert sizes == [4008]
+
+
+class Watched(Awaited):
+    """One whose end of life can be noticed."""
+
+    __slots__ = ("__weakref__",)
+
+
+async def test_messages_that_were_given_up_are_not_kept_for_a_broker_of_rabbitmq_that_confirms_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.3)
+    is_gone = asyncio.Event()
+    async with (
+        serving(amqp_broker([], confirms=False)) as port,
+        publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        sending = Watched(message(routing_key="orders"))
+        weakref.finalize(sending, is_gone.set)
+        await publisher.send([sending])
+        sending.is_over = True
+        del sending
+        await is_gone.wait()
+
+
+async def test_a_broker_of_rabbitmq_that_sends_heartbeats_and_does_not_answer_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.3)
+    async with (
+        serving(amqp_broker([], confirms=True)) as port,
+        publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(exchange="orders", routing_key="orders")))
+    assert str(failure) == f"localhost:{port}: the broker has not answered for 0.3 s"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 @pytest.mark.parametrize("has_more", [False, True])

@@ -14,8 +14,11 @@ from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
     MANY,
+    NAMES,
+    UNWRITABLE,
     Guard,
     failure_beside,
+    failure_in_batch,
     failure_of,
     message,
     publishing,
@@ -48,6 +51,16 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(kafka_server:
         "content-type": "application/json",
         **{f"ce_{name}": text for name, text in ATTRIBUTES.items()},
     }
+
+
+async def test_names_of_any_length_and_characters_arrive(kafka_server: KafkaServer) -> None:
+    await create(kafka_server, "names")
+    async with publishing(open_publisher, settings(kafka_server)) as kafka:
+        for name in NAMES:
+            await kafka.publish(message(topic="names", key="job_1", name=name))
+    found = [dict(each.headers) for each in await read(kafka_server, "names")]
+    assert [each["ce_subject"].decode() for each in found] == NAMES
+    assert [each["ce_token"] for each in found] == [b"412.17"] * len(NAMES)
 
 
 async def test_many_messages_at_once_are_all_stored_once(kafka_server: KafkaServer) -> None:
@@ -95,6 +108,23 @@ async def test_a_message_that_is_too_large_fails_alone(kafka_server: KafkaServer
     assert str(failure) == "the message is larger than topic small takes (max.message.bytes)"
     assert (failure.retryable, failure.is_broker_down) == (False, False)
     assert len(await read(kafka_server, "small")) == 40
+
+
+async def test_a_message_that_cannot_be_written_fails_alone(kafka_server: KafkaServer) -> None:
+    await create(kafka_server, "written")
+    async with publishing(open_publisher, settings(kafka_server)) as kafka:
+        bad, good = message(topic="written", key=UNWRITABLE), message(topic="written", key="a")
+        failure = await failure_in_batch(kafka, bad, good)
+    assert str(failure) == "the message cannot be written: UnicodeEncodeError"
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+
+
+async def test_a_record_that_a_topic_refuses_fails_alone(kafka_server: KafkaServer) -> None:
+    await create(kafka_server, "compacted", cleanup_policy="compact")  # which takes no record without a key
+    async with publishing(open_publisher, settings(kafka_server)) as kafka:
+        failure = await failure_in_batch(kafka, message(topic="compacted"), message(topic="compacted", key="a"))
+    assert str(failure) == "topic compacted: the broker refused the record"
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

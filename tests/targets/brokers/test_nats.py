@@ -20,8 +20,11 @@ from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
     MANY,
+    NAMES,
+    UNWRITABLE_ENVELOPE,
     Guard,
     failure_beside,
+    failure_in_batch,
     failure_of,
     message,
     publishing,
@@ -45,6 +48,14 @@ async def jetstream(server: NatsServer, name: str | None = None, **options: str)
         await client.close()
 
 
+async def test_a_message_that_cannot_be_written_fails_alone(nats_server: NatsServer) -> None:
+    async with jetstream(nats_server, "written"), publishing(open_publisher, settings(nats_server)) as nats:
+        bad = message(subject="written.a")._replace(envelope=UNWRITABLE_ENVELOPE)
+        failure = await failure_in_batch(nats, bad, message(subject="written.a"))
+    assert str(failure) == "the message cannot be written: UnicodeEncodeError"
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+
+
 async def test_a_message_is_stored_with_its_attributes_and_headers(nats_server: NatsServer) -> None:
     async with jetstream(nats_server, "arrives") as reader, publishing(open_publisher, settings(nats_server)) as nats:
         told = await nats.publish(message(subject="arrives.orders"))
@@ -58,6 +69,14 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(nats_server: 
     assert found.headers["content-type"] == "application/json"
     assert found.headers["X-Team"] == "billing"
     assert found.headers["Nats-Msg-Id"] == "key-1"
+
+
+async def test_names_of_any_length_and_characters_arrive(nats_server: NatsServer) -> None:
+    async with jetstream(nats_server, "names") as reader, publishing(open_publisher, settings(nats_server)) as nats:
+        for number, name in enumerate(NAMES, start=1):
+            await nats.publish(message(number, subject="names.a", name=name))
+            found = (await reader.get_msg("names", number)).headers or {}
+            assert (unquote(found["ce-subject"]), found["ce-token"]) == (name, "412.17")
 
 
 async def test_many_messages_at_once_are_all_stored(nats_server: NatsServer) -> None:

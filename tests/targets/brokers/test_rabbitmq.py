@@ -16,8 +16,12 @@ from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
     MANY,
+    NAMES,
+    UNWRITABLE_ENVELOPE,
+    WAIT_SECONDS,
     Guard,
     failure_beside,
+    failure_in_batch,
     failure_of,
     message,
     publishing,
@@ -42,6 +46,18 @@ async def count(reader: AbstractChannel, name: str) -> int:
     return queue.declaration_result.message_count or 0
 
 
+async def test_a_message_that_cannot_be_written_fails_alone(rabbitmq_server: RabbitMqServer) -> None:
+    async with (
+        channel(rabbitmq_server) as reader,
+        publishing(open_publisher, settings(rabbitmq_server), SECRETS) as rabbitmq,
+    ):
+        await reader.declare_queue("written", durable=True)
+        bad = message(routing_key="written")._replace(envelope=UNWRITABLE_ENVELOPE)
+        failure = await failure_in_batch(rabbitmq, bad, message(routing_key="written"))
+    assert str(failure) == "the message cannot be written: UnicodeEncodeError"
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+
+
 async def test_a_message_is_stored_with_its_attributes_and_headers(rabbitmq_server: RabbitMqServer) -> None:
     async with (
         channel(rabbitmq_server) as reader,
@@ -58,6 +74,20 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(rabbitmq_serv
     assert found.headers == {"X-Team": "billing", **{f"cloudEvents_{name}": text for name, text in ATTRIBUTES.items()}}
     assert (found.content_type, found.message_id) == ("application/json", "key-1")
     assert found.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+
+
+async def test_names_of_any_length_and_characters_arrive(rabbitmq_server: RabbitMqServer) -> None:
+    async with (
+        channel(rabbitmq_server) as reader,
+        publishing(open_publisher, settings(rabbitmq_server), SECRETS) as rabbitmq,
+    ):
+        queue = await reader.declare_queue("names", durable=True)
+        for name in NAMES:
+            await rabbitmq.publish(message(exchange="", routing_key="names", name=name))
+            found = await queue.get()
+            await found.ack()
+            assert found.headers["cloudEvents_subject"] == name
+            assert found.headers["cloudEvents_token"] == "412.17"
 
 
 async def test_large_and_empty_messages_arrive_whole(rabbitmq_server: RabbitMqServer) -> None:
@@ -202,8 +232,11 @@ async def test_after_a_kill_of_the_server_the_same_publisher_goes_on(rabbitmq_se
             await reader.declare_queue("kept", durable=True)
         await rabbitmq.publish(message(1, routing_key="kept"))
         await asyncio.to_thread(rabbitmq_server.kill)
-        await failure_of(rabbitmq.publish(message(2, routing_key="kept")))  # perhaps on the lost connection
         failure = await failure_of(rabbitmq.publish(message(2, routing_key="kept")))
+        async with asyncio.timeout(WAIT_SECONDS):
+            while "Connection refused" not in str(failure):  # lost or reset, until all processes of the server are gone
+                assert (failure.retryable, failure.is_broker_down) == (True, True)
+                failure = await failure_of(rabbitmq.publish(message(2, routing_key="kept")))
         assert str(failure) == f"cannot connect to localhost:{rabbitmq_server.port}: Connection refused"
         assert (failure.retryable, failure.is_broker_down) == (True, True)
         await asyncio.to_thread(rabbitmq_server.start)
@@ -227,3 +260,21 @@ async def test_a_server_that_hangs_is_left(rabbitmq_server: RabbitMqServer, monk
             rabbitmq_server.resume()
         assert str(failure) == f"localhost:{rabbitmq_server.port}: the broker has not answered for 1 s"
         await until_published(rabbitmq, message(3, routing_key="hangs"))
+
+
+async def test_a_publish_that_is_cancelled_while_its_exchange_is_looked_for_leaves_the_connection_to_others(
+    rabbitmq_server: RabbitMqServer,
+) -> None:
+    async with (
+        channel(rabbitmq_server) as reader,
+        publishing(open_publisher, settings(rabbitmq_server), SECRETS) as rabbitmq,
+    ):
+        await reader.declare_queue("looking", durable=True)
+        await rabbitmq.publish(message(0, exchange="", routing_key="looking"))
+        stopped = asyncio.create_task(rabbitmq.publish(message(1, exchange="nowhere", routing_key="looking")))
+        for _ in range(3):  # turns of the event loop: it has asked, and the broker has not answered
+            await asyncio.sleep(0)
+        stopped.cancel()
+        failure = await failure_of(rabbitmq.publish(message(2, exchange="amq.direct", routing_key="nobody")))
+        assert "NO_ROUTE" in str(failure)
+        await rabbitmq.publish(message(3, exchange="", routing_key="looking"))

@@ -4,14 +4,20 @@ import asyncio
 import json
 from base64 import b64decode
 from datetime import UTC, datetime
+from ipaddress import ip_network
 from typing import Any
 
-import aiohttp
 import pytest
 
 from evertick.contract.connections import SqsConnection
+from evertick.targets.brokers.publisher import PublishFailed
+from evertick.targets.brokers.publishers import ConnectionSettings, open_publisher as guarded_publisher
 from evertick.targets.brokers.sqs import open_publisher, signed_headers
+from evertick.targets.egress.guard import EgressPolicy, Guard as EgressGuard
+from evertick.targets.egress.resolution import SystemResolver
+from evertick.targets.egress.slots import one_tenant
 from servers.aws import REGION, AwsServer
+from servers.process import free_ports
 from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
@@ -22,9 +28,9 @@ from targets.brokers.publishing import (
     publishing,
     until_published,
 )
+from targets.brokers.sqs_reading import KEY_ID, create_queue, read_queue
 
 SECRETS = {"secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
-KEY_ID = "AKIDEXAMPLE"
 SOME = 95
 
 
@@ -32,55 +38,15 @@ def settings(server: AwsServer, **changes: object) -> dict[str, object]:
     return {"region": REGION, "access_key_id": KEY_ID, "endpoint_url": f"http://localhost:{server.port}", **changes}
 
 
-async def call(server: AwsServer, action: str, **fields: Any) -> dict[str, Any]:
-    """moto takes requests that are not signed."""
-    credential = f"AWS4-HMAC-SHA256 Credential={KEY_ID}/20260101/{REGION}/sqs/aws4_request"
-    headers = {
-        "content-type": "application/x-amz-json-1.0",
-        "x-amz-target": f"AmazonSQS.{action}",
-        "authorization": credential,
-    }
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{server.url}/", data=json.dumps(fields), headers=headers) as answer,
-    ):
-        found: dict[str, Any] = json.loads(await answer.read() or b"{}")
-        assert answer.status == 200, found
-        return found
-
-
-async def create(server: AwsServer, name: str) -> str:
-    options = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
-    return str((await call(server, "CreateQueue", QueueName=name, Attributes=options))["QueueUrl"])
-
-
-async def read(server: AwsServer, url: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while messages := (
-        await call(
-            server,
-            "ReceiveMessage",
-            QueueUrl=url,
-            MaxNumberOfMessages=10,
-            MessageAttributeNames=["All"],
-            AttributeNames=["All"],
-        )
-    ).get("Messages"):
-        found += messages
-        for each in messages:
-            await call(server, "DeleteMessage", QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
-    return found
-
-
 def attributes(found: dict[str, Any]) -> dict[str, str]:
     return {name: each["StringValue"] for name, each in found["MessageAttributes"].items()}
 
 
 async def test_a_message_is_stored_with_its_attributes_and_headers(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "arrives")
+    url = await create_queue(aws_server, "arrives")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         told = await sqs.publish(message(queue_url=url))
-    (found,) = await read(aws_server, url)
+    (found,) = await read_queue(aws_server, url)
     assert told == f"queue arrives, message {found['MessageId']}"
     assert found["Body"] == BODY.decode()
     said = attributes(found)
@@ -91,46 +57,46 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(aws_server: A
 
 @pytest.mark.parametrize("body", [b"\xff\x00", b"a\x00b", "\ufffe".encode()])
 async def test_a_body_that_is_no_text_is_encoded(aws_server: AwsServer, body: bytes) -> None:
-    url = await create(aws_server, "binary")
+    url = await create_queue(aws_server, "binary")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         await sqs.publish(message(body=body, queue_url=url))
-    (found,) = await read(aws_server, url)
+    (found,) = await read_queue(aws_server, url)
     assert attributes(found)["encoding"] == "base64"
     assert b64decode(found["Body"]) == body
 
 
 async def test_an_empty_body_is_marked(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "empty")
+    url = await create_queue(aws_server, "empty")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         await sqs.publish(message(body=b"", queue_url=url))
-    (found,) = await read(aws_server, url)
+    (found,) = await read_queue(aws_server, url)
     assert attributes(found)["encoding"] == "empty"
 
 
 async def test_many_messages_at_once_are_all_stored(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "many")
+    url = await create_queue(aws_server, "many")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         await asyncio.gather(*(sqs.publish(message(number, queue_url=url)) for number in range(SOME)))
-    ids = [json.loads(attributes(each)["cloudevents"])["id"] for each in await read(aws_server, url)]
+    ids = [json.loads(attributes(each)["cloudevents"])["id"] for each in await read_queue(aws_server, url)]
     assert sorted(ids) == sorted(f"run_{number}" for number in range(SOME))
 
 
 async def test_a_fifo_queue_keeps_order_and_drops_repeats(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "ordered.fifo")
+    url = await create_queue(aws_server, "ordered.fifo")
     numbers = [*range(25), 3, 4]
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         await asyncio.gather(*(sqs.publish(message(number, queue_url=url, group_id="job_1")) for number in numbers))
-    found = await read(aws_server, url)
+    found = await read_queue(aws_server, url)
     assert [each["Attributes"]["MessageDeduplicationId"] for each in found] == [f"key-{n}" for n in range(25)]
     assert {each["Attributes"]["MessageGroupId"] for each in found} == {"job_1"}
 
 
 async def test_a_fifo_queue_takes_one_message_after_the_other(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "in-turn.fifo")
+    url = await create_queue(aws_server, "in-turn.fifo")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs, asyncio.timeout(10):
         for number in range(3):
             await sqs.publish(message(number, queue_url=url, group_id="job_1"))
-    assert len(await read(aws_server, url)) == 3
+    assert len(await read_queue(aws_server, url)) == 3
 
 
 async def test_a_missing_queue_fails_with_the_reason(aws_server: AwsServer) -> None:
@@ -141,17 +107,17 @@ async def test_a_missing_queue_fails_with_the_reason(aws_server: AwsServer) -> N
 
 
 async def test_a_message_that_is_too_large_fails_alone(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "large")
+    url = await create_queue(aws_server, "large")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         large = sqs.publish(message(body=b"x" * 2_000_000, queue_url=url))
         failure = await failure_beside(large, *(sqs.publish(message(n, queue_url=url)) for n in range(5)))
     assert (failure.retryable, failure.is_broker_down) == (False, False)
-    assert len(await read(aws_server, url)) == 5
+    assert len(await read_queue(aws_server, url)) == 5
 
 
 async def test_a_key_that_is_not_known_fails() -> None:
     with AwsServer.running(checks_signatures_after=1) as server:
-        url = await create(server, "closed")
+        url = await create_queue(server, "closed")
         async with publishing(open_publisher, settings(server), SECRETS) as sqs:
             failure = await failure_of(sqs.publish(message(queue_url=url)))
     assert str(failure).startswith("wrong credentials: localhost: InvalidClientTokenId")
@@ -183,7 +149,7 @@ async def test_a_host_that_the_guard_refuses_is_not_called(aws_server: AwsServer
 
 
 async def test_a_cancelled_publish_leaves_the_publisher_usable(aws_server: AwsServer) -> None:
-    url = await create(aws_server, "cancelled")
+    url = await create_queue(aws_server, "cancelled")
     async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs:
         for rounds in range(4):
             task = asyncio.create_task(sqs.publish(message(queue_url=url)))
@@ -197,12 +163,25 @@ async def test_a_cancelled_publish_leaves_the_publisher_usable(aws_server: AwsSe
 async def test_after_a_kill_of_the_server_the_same_publisher_goes_on() -> None:
     with AwsServer.running() as server:
         async with publishing(open_publisher, settings(server), SECRETS) as sqs:
-            url = await create(server, "kept")
+            url = await create_queue(server, "kept")
             await sqs.publish(message(1, queue_url=url))
             await asyncio.to_thread(server.kill)
             failure = await failure_of(sqs.publish(message(2, queue_url=url)))
             assert (failure.retryable, failure.is_broker_down) == (True, True)
             await asyncio.to_thread(server.start)
-            await create(server, "kept")  # moto keeps nothing
+            await create_queue(server, "kept")  # moto keeps nothing
             await until_published(sqs, message(3, queue_url=url))
-            assert len(await read(server, url)) == 1
+            assert len(await read_queue(server, url)) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_an_endpoint_without_tls_is_refused_unless_the_settings_allow_plain_http(host: str) -> None:
+    given = {"region": "eu-central-1", "access_key_id": "key", "endpoint_url": f"http://{host}:{free_ports(1)[0]}"}
+    connection = ConnectionSettings(1, "orders", "sqs", "1", given, SECRETS)
+    opened = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+    closed, allowed = (EgressPolicy(opened, allow_http=allow_http) for allow_http in (False, True))
+    for policy, reason in ((closed, "plain http is not allowed here"), (allowed, "cannot connect")):
+        publisher = guarded_publisher(connection, EgressGuard(policy, SystemResolver(), one_tenant))
+        with pytest.raises(PublishFailed, match=reason):
+            await publisher.check()
+        await publisher.close()

@@ -56,10 +56,12 @@ async def test_a_created_job_fires(world: World) -> None:
     assert leased.lane_id & 3 == 0
 
 
-async def test_a_job_without_a_name_is_called_by_its_id(tenant: TenantContext) -> None:
+async def test_a_job_without_a_name_is_called_by_its_handler_and_its_id(tenant: TenantContext) -> None:
     job = await create(tenant, HOURLY)
-    assert job.name == job.job_id
-    assert await get_by_name(tenant, job.job_id) == job
+    assert job.name == f"send-{job.job_id.removeprefix('job_')}"
+    assert await get_by_name(tenant, job.name) == job
+    delivered = await create(tenant, HOURLY | {"target": {"type": "http", "url": "https://example.com/"}})
+    assert delivered.name == delivered.job_id
 
 
 async def test_a_specification_is_as_good_as_fields(tenant: TenantContext) -> None:
@@ -157,7 +159,7 @@ async def test_a_batch_keeps_the_good_lines_and_says_what_is_wrong_with_the_othe
     reasons = [fault.reason for verdict in verdicts for fault in verdict.faults]
     assert reasons[1:3] == ["is taken by line 1 of this batch", "is taken by another job"]
     jobs = [await get(tenant, verdict.job_id) for verdict in verdicts if verdict.job_id]
-    assert [job.name for job in jobs] == ["a", "b", jobs[2].job_id]
+    assert [job.name for job in jobs] == ["a", "b", f"send-{jobs[2].job_id.removeprefix('job_')}"]
     assert sorted(world.woken) == sorted(map(key_of, jobs))
     assert await world.count("jobs", "job_versions", "timers") == [4, 4, 4]
 

@@ -225,7 +225,7 @@ async def test_an_edit_refuses_what_a_creation_would(world: World, tenant: Tenan
 
 async def test_a_reset_name_is_generated_again(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(name="a")
-    assert (await edit(tenant, job.job_id, {"name": None})).name == job.job_id
+    assert (await edit(tenant, job.job_id, {"name": None})).name == f"send-{job.job_id.removeprefix('job_')}"
 
 
 async def test_put_creates_then_replaces_then_does_nothing(world: World, tenant: TenantContext) -> None:

@@ -12,7 +12,7 @@ from evertick.contract.jobs import Missed
 from evertick.domain.schedule.instants import to_us
 from evertick.store.engine import lanes
 from evertick.usecases.context import TenantContext
-from evertick.usecases.errors import JobNotFound
+from evertick.usecases.errors import JobNotFound, TriggerRefused
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
@@ -117,7 +117,8 @@ class Storm:
         await resume(self._tenant, self._job(), self._chance.choice(list(Missed)))
 
     async def _trigger(self) -> None:
-        await trigger(self._tenant, self._job())
+        with suppress(TriggerRefused):
+            await trigger(self._tenant, self._job(), force=self._chance.random() < 0.5)
 
     async def _delete(self) -> None:
         await delete(self._tenant, self._job())

@@ -192,10 +192,10 @@ async def test_runs_that_wait_are_cancelled_with_their_job_and_open_ones_finish(
     await world.set_clock(at(1))
     await world.fire()
     await world.record(await world.lease(), "failed", Retry(2, timedelta(hours=1)))
-    running = await trigger(tenant, job.job_id)
+    running = await trigger(tenant, job.job_id, force=True)
     await world.fire()
     leased = await world.lease()
-    waiting = await trigger(tenant, job.job_id)
+    waiting = await trigger(tenant, job.job_id, force=True)
     await delete(tenant, job.job_id)
     assert await world.count("timers", "open_runs", "withdrawals") == [0, 1, 2]
     history = await job_runs(tenant, job.job_id)

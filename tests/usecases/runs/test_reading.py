@@ -152,7 +152,7 @@ async def test_the_states_of_a_run(world: World, tenant: TenantContext) -> None:
     leased = await world.lease()
     detail = await get_run(tenant, run_id)
     assert (detail.run.status, detail.run.worker_id, detail.attempts[0].status) == ("running", "worker-1", "leased")
-    assert detail.attempts[0].result is None
+    assert (detail.attempts[0].result, detail.attempts[0].leased_at) == (None, at(1))
     await world.set_clock(at(2))
     await world.fire()
     queued = (await job_runs(tenant, job.job_id)).items[0]

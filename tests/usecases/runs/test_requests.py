@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from evertick.contract.job import Job
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import parse_run_id
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.usecases.context import TenantContext
-from evertick.usecases.errors import JobNotFound, RunFinished, RunNotFound, RunUnfinished
+from evertick.usecases.errors import JobNotFound, RunFinished, RunNotFound, RunUnfinished, TriggerRefused
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause
@@ -188,3 +189,84 @@ async def test_others_runs_and_unknown_ones_cannot_be_cancelled(world: World, te
     await world.run_all()
     with pytest.raises(RunFinished, match="success"):
         await cancel(tenant, run_id)
+
+
+async def _open_run(world: World, policy: str, **fields: object) -> tuple[Job, str]:
+    """A job with a run that is open."""
+    job = await world.minutely(concurrent_policy=policy, **fields)
+    await world.set_clock(at(1))
+    await world.fire()
+    return job, (await job_runs(world.tenant(), job.job_id)).items[0].run_id or ""
+
+
+async def test_a_trigger_beside_an_open_run_is_refused_under_skip_unless_forced(
+    world: World, tenant: TenantContext
+) -> None:
+    job, open_run = await _open_run(world, "SKIP")
+    with pytest.raises(TriggerRefused, match=f"{open_run} .* SKIP") as refused:
+        await trigger(tenant, job.job_id)
+    assert refused.value.run_id == open_run
+    await trigger(tenant, job.job_id, force=True)
+    await world.record(await world.lease())
+    with pytest.raises(TriggerRefused):
+        await trigger(tenant, job.job_id)
+    await world.fire()
+    await world.record(await world.lease())
+    assert (await get_run(tenant, await trigger(tenant, job.job_id))).status == "pending"
+
+
+async def test_a_trigger_counts_up_to_the_limit_of_allow(world: World, tenant: TenantContext) -> None:
+    job, open_run = await _open_run(world, "ALLOW", max_concurrent=2)
+    await trigger(tenant, job.job_id)
+    with pytest.raises(TriggerRefused, match=open_run):
+        await trigger(tenant, job.job_id)
+
+
+async def test_a_trigger_waits_behind_an_open_run_under_queue(world: World, tenant: TenantContext) -> None:
+    job, open_run = await _open_run(world, "QUEUE")
+    waiting = await trigger(tenant, job.job_id, {"own": 1})
+    assert (await get_run(tenant, waiting)).waiting == f"queued behind {open_run}"
+    with pytest.raises(TriggerRefused):
+        await trigger(tenant, job.job_id)
+    await world.set_clock(at(1, 30))
+    assert await world.fire() == 0
+    (leased,) = await world.lease()
+    await world.record([leased])
+    await world.set_clock(at(1, 59))
+    assert await world.fire() == 1
+    (leased,) = await world.lease()
+    assert (leased.reason, leased.payload) == ("manual", '{"own":1}')
+
+
+async def test_a_trigger_replaces_an_open_run_under_replace(world: World, tenant: TenantContext) -> None:
+    job, open_run = await _open_run(world, "REPLACE")
+    leased = await world.lease()
+    new = await trigger(tenant, job.job_id)
+    replaced = await get_run(tenant, open_run)
+    assert (replaced.status, replaced.error) == ("cancelled", "replaced by a manual run")
+    assert replaced.attempts[0].worker_id == "worker-1"
+    assert await world.record(leased) == 0, "its worker comes too late"
+    assert (await get_run(tenant, new)).status == "pending"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"schedule": "manual"}, {"max_running": 1}, {"concurrency_key": "k"}, {"ordering_key": "k"}]
+)
+@pytest.mark.parametrize("policy", ["SKIP", "ALLOW", "QUEUE"])
+async def test_triggers_of_a_job_without_ticks_or_with_a_gate_are_never_refused(
+    world: World, tenant: TenantContext, policy: str, fields: dict[str, object]
+) -> None:
+    job = await world.minutely(concurrent_policy=policy, **fields)
+    assert len({await trigger(tenant, job.job_id) for _ in range(3)}) == 3
+
+
+async def test_triggers_of_a_manual_job_wait_for_each_other_under_queue(world: World, tenant: TenantContext) -> None:
+    job = await world.minutely(schedule="manual", concurrent_policy="QUEUE")
+    for number in range(3):
+        await trigger(tenant, job.job_id, number)
+    for number in range(3):
+        await world.set_clock(at(number + 1))
+        assert await world.fire() == 1
+        (leased,) = await world.lease()
+        assert leased.payload == str(number)
+        await world.record([leased])

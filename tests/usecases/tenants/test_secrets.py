@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 
 from engine import until
-from evertick.config import ConfigInvalid, Settings, read_settings
+from evertick.config.reading import ConfigInvalid, read_settings
+from evertick.config.settings import Settings
 from evertick.domain.access import KeyRole
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import Pool

@@ -12,7 +12,7 @@ from cli.commands import Cli
 from engine import until
 from evertick import App
 from evertick.api.server import ApiServer
-from evertick.config import Settings
+from evertick.config.settings import Settings
 from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Throttled
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants

@@ -1,0 +1,19 @@
+"""The scenario `forecast`, with tiny sizes."""
+
+import pytest
+
+import postgres
+from bench.commands import measured
+
+DAY_HOURS = 24
+
+
+@pytest.mark.parametrize("distribution", ["shared", "spread", "distinct"])
+def test_forecast_counts_the_timers_that_it_wrote(postgres_server: postgres.Server, distribution: str) -> None:
+    words = "--jobs", "500", "--rules", "20", "--distribution", distribution, "--repeats", "1"
+    found = measured(postgres_server.embedded, "forecast", *words)
+    assert 490 <= found["jobs"] <= 500, "all but those that are due after a day"
+    assert (found["distribution"], found["is_estimate"]) == (distribution, False)
+    assert found["peak_after_advice"] <= found["peak"]
+    if distribution == "distinct":
+        assert found["runs"] == 500 * DAY_HOURS

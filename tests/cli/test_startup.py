@@ -1,0 +1,73 @@
+"""What the command imports before it knows what to do: nearly nothing, so that help and completion come at once."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+import typer
+
+from cli.commands import Cli
+from evertick.cli.main import COMMANDS, app
+
+SLOW = ("asyncpg", "aiohttp", "cryptography", "dateutil", "httpx", "uvicorn")
+HEAVY = (*SLOW, "msgspec", "rich.console", "uvloop")
+OURS = ("evertick.client", "evertick.contract", "evertick.store", "evertick.usecases", "evertick.domain.schedule")
+
+
+def imported_by(*arguments: str, environment: Mapping[str, str] | None = None, code: int = 0) -> set[str]:
+    """The modules that the command has imported when it ends."""
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from evertick.cli.main import main\n"
+        f"sys.argv[1:] = {list(arguments)!r}\n"
+        "main()"
+    )
+    env = {**environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")} if environment else None
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == code, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",)], ids=" ".join)
+def test_the_version_and_the_help_import_no_command(arguments: tuple[str, ...]) -> None:
+    found = imported_by(*arguments)
+    assert [name for name in HEAVY if name in found] == []
+    assert [name for name in found if name.startswith((*OURS, "evertick.cli.commands"))] == []
+
+
+def test_completion_of_commands_imports_no_command() -> None:
+    found = imported_by(
+        environment={"_EVERTICK_COMPLETE": "complete_bash", "COMP_WORDS": "evertick j", "COMP_CWORD": "1"}
+    )
+    assert [name for name in found if name.startswith((*OURS, "evertick.cli.commands"))] == []
+
+
+@pytest.mark.parametrize("arguments", [("jobs", "list"), ("jobs", "list", "--json"), ("runs", "list")], ids=" ".join)
+async def test_a_simple_call_imports_what_it_needs(over_api: Cli, arguments: tuple[str, ...]) -> None:
+    found = await asyncio.to_thread(
+        lambda: imported_by(*arguments, *over_api.options, environment=over_api.environment)
+    )
+    assert "evertick.client.plain_transport" in found
+    assert [name for name in (*SLOW, "rich.console", "uvloop") if name in found] == []
+    assert [name for name in found if name.startswith(("evertick.store.engine", "evertick.domain.schedule.cron"))] == []
+
+
+def test_over_tls_httpx_is_imported_without_its_own_command_line() -> None:
+    found = imported_by(
+        "jobs", "list", "--url", "https://127.0.0.1:1", code=3, environment={"EVERTICK_API_KEY": "evt_x"}
+    )
+    assert "httpx" in found
+    assert "click" not in found, "which httpx would import for it"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_has_the_first_sentence_of_each_command(name: str) -> None:
+    root = typer.main.get_command(app)
+    context = root.make_context("evertick", [name, "--help"])
+    _, command, _ = root.resolve_command(context, [name])  # type: ignore[attr-defined]
+    text = " ".join((command.help or "").split("\n\n")[0].split())
+    assert text == COMMANDS[name][1]

@@ -1,0 +1,153 @@
+"""Publishing to streams of a real Redis, read back by redis-py."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from evertick.targets.brokers import stream
+from evertick.targets.brokers.redis_stream import open_publisher
+from redis_server import RedisServer, redis_server
+from targets.brokers.publishing import (
+    ATTRIBUTES,
+    BODY,
+    MANY,
+    NAMES,
+    Guard,
+    failure_beside,
+    failure_of,
+    message,
+    publishing,
+    until_published,
+)
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RedisServer]:
+    async with redis_server(is_durable=True) as server:
+        yield server
+
+
+def settings(server: RedisServer, **changes: object) -> dict[str, object]:
+    return {"host": "localhost", "port": server.port, "tls": False, **changes}
+
+
+async def entries(server: RedisServer, name: str, database: int = 0) -> list[dict[str, str]]:
+    async with Redis.from_url(server.url.removesuffix("0") + str(database), decode_responses=True) as client:
+        found: Any = await client.xrange(name)
+    return [fields for _, fields in found]
+
+
+async def test_a_message_is_stored_with_its_attributes_and_headers(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server)) as redis:
+        told = await redis.publish(message(stream="orders"))
+        assert (await redis.check()).startswith("Redis 7")
+    (found,) = await entries(server, "orders")
+    assert told.startswith("stream orders, entry ")
+    assert found == {
+        "X-Team": "billing",
+        "content-type": "application/json",
+        "data": BODY.decode(),
+        **{f"ce_{name}": text for name, text in ATTRIBUTES.items()},
+    }
+
+
+async def test_names_of_any_length_and_characters_arrive(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server)) as redis:
+        for name in NAMES:
+            await redis.publish(message(stream="names", name=name))
+    found = await entries(server, "names")
+    assert [each["ce_subject"] for each in found] == NAMES
+    assert [each["ce_token"] for each in found] == ["412.17"] * len(NAMES)
+
+
+async def test_many_messages_at_once_are_all_stored_once_in_their_order(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server)) as redis:
+        await asyncio.gather(*(redis.publish(message(number, stream="many")) for number in range(MANY)))
+    assert [each["ce_id"] for each in await entries(server, "many")] == [f"run_{number}" for number in range(MANY)]
+
+
+async def test_what_is_refused_fails_alone(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        await client.set("text", "not a stream")
+    async with publishing(open_publisher, settings(server)) as redis:
+        refused = redis.publish(message(stream="text"))
+        failure = await failure_beside(refused, *(redis.publish(message(n, stream="orders")) for n in range(40)))
+    assert str(failure).startswith("Redis refused: WRONGTYPE")
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+    assert len(await entries(server, "orders")) == 40
+
+
+async def test_a_database_is_chosen_and_a_missing_one_named(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server, database=3)) as redis:
+        await redis.publish(message(stream="orders"))
+    assert len(await entries(server, "orders", database=3)) == 1
+    async with publishing(open_publisher, settings(server, database=99)) as redis:
+        failure = await failure_of(redis.publish(message(stream="orders")))
+    assert str(failure) == "Redis refused: DB index is out of range"
+    assert not failure.retryable
+
+
+async def test_a_login_with_the_right_password_only() -> None:
+    async with redis_server(PASSWORD) as server:
+        async with publishing(open_publisher, settings(server), {"password": PASSWORD}) as redis:
+            await redis.publish(message(stream="orders"))
+        async with publishing(open_publisher, settings(server, username="default"), {"password": PASSWORD}) as redis:
+            await redis.publish(message(stream="orders"))
+        for secrets in ({"password": "wrong"}, {}):
+            async with publishing(open_publisher, settings(server), secrets) as redis:
+                failure = await failure_of(redis.publish(message(stream="orders")))
+            assert str(failure) == "Redis refused the user name or password"
+            assert (failure.retryable, failure.is_broker_down) == (True, True)
+        assert len(await entries(server, "orders")) == 2
+
+
+async def test_a_password_that_the_server_does_not_want_is_refused(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server), {"password": PASSWORD}) as redis:
+        failure = await failure_of(redis.check())
+    assert str(failure) == "Redis refused the user name or password"
+
+
+async def test_the_guard_decides_about_the_address(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server), dial=Guard("localhost")) as redis:
+        failure = await failure_of(redis.publish(message(stream="orders")))
+    assert str(failure) == f"localhost:{server.port}: not a public address"
+    assert not failure.retryable
+
+
+async def test_a_cancelled_publish_leaves_the_publisher_usable(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server)) as redis:
+        for rounds in range(6):
+            task = asyncio.create_task(redis.publish(message(1, stream="orders")))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await redis.publish(message(2, stream="orders"))
+    assert (await entries(server, "orders"))[-1]["ce_id"] == "run_2"
+
+
+async def test_after_a_kill_of_the_server_the_same_publisher_goes_on(server: RedisServer) -> None:
+    async with publishing(open_publisher, settings(server)) as redis:
+        await redis.publish(message(1, stream="orders"))
+        await server.kill()
+        failure = await failure_of(redis.publish(message(2, stream="orders")))
+        assert (failure.retryable, failure.is_broker_down) == (True, True)
+        await server.start()
+        await until_published(redis, message(3, stream="orders"))
+    assert [each["ce_id"] for each in await entries(server, "orders")] == ["run_1", "run_3"]
+
+
+async def test_a_server_that_hangs_is_left(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.3)
+    async with publishing(open_publisher, settings(server)) as redis, Redis.from_url(server.url) as client:
+        await redis.publish(message(1, stream="orders"))
+        await client.client_pause(2000)
+        failure = await failure_of(redis.publish(message(2, stream="orders")))
+        assert str(failure) == f"localhost:{server.port}: the broker has not answered for 0.3 s"
+        await client.client_unpause()
+        await until_published(redis, message(3, stream="orders"))
