@@ -42,12 +42,12 @@ class Process:
     def is_running(self) -> bool:
         return self._popen.poll() is None
 
-    def wait_for(self, text: str, seconds: float = 120) -> None:
-        """Wait until the process has said this."""
+    def wait_for(self, *texts: str, seconds: float = 120) -> None:
+        """Wait until the process has said one of these."""
         deadline = time.monotonic() + seconds
-        while text not in (said := self.log.read_text(encoding="utf-8", errors="replace")):
+        while not any(map((said := self.log.read_text(encoding="utf-8", errors="replace")).__contains__, texts)):
             assert self.is_running, f"it ended with {self._popen.returncode}:\n{said}"
-            assert time.monotonic() < deadline, f"never said {text!r}:\n{said}"
+            assert time.monotonic() < deadline, f"never said {texts}:\n{said}"
             time.sleep(0.01)
 
     def send(self, number: signal.Signals) -> None:

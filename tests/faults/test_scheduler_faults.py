@@ -50,6 +50,8 @@ async def test_a_scheduler_that_stood_still_cannot_write_and_rejoins(cluster: Cl
     sleeper, other = cluster.scheduler(), cluster.scheduler()
     cluster.worker()
     await _all_held_by(cluster, sleeper.pid, other.pid)
+    # The database knows a moment before the process does, which can only lose what it knows it holds.
+    sleeper.wait_for("holds 128", "released 128")
     sleeper.send(signal.SIGSTOP)
     await _all_held_by(cluster, other.pid)
     await cluster.until_count(RUNS, await cluster.value(RUNS) + 300)

@@ -1,7 +1,8 @@
 """Evaluates what a victim went through: pure functions from observations to faults. Observing is not theirs.
 
-The machine may be busy with other things. The harness measures its own event loop all the time: what its own delay
-explains is taken off each lag. The constant is for a machine of one's own; it grows by the slowdown that others cause.
+How long things took is judged in the campaign only, because it depends on the machine. There too it may be busy with
+other things. The harness measures its own event loop all the time: what its own delay explains is taken off each lag.
+The constant is for a machine of one's own; it grows by the slowdown that others cause.
 """
 
 import math
@@ -133,19 +134,17 @@ def evaluate(
     attacked: Observation,
     *,
     memory_mb: float = MEMORY_MB,
+    is_timed: bool = False,
     counts: dict[str, float] | None = None,
 ) -> AttackResult:
-    """Whether a victim under attack was served as before it."""
-    constant_seconds = LAG_CONSTANT_SECONDS * attacked.slowdown
+    """Whether a victim under attack was served as before it; `is_timed`: and as quickly."""
     missed, failed = missed_ticks(attacked), failed_calls(attacked)
     faults = [
         *missed,
         *duplicate_ticks(attacked),
         *failed,
-        *too_slow("lag", baseline.lags(), attacked.lags(), constant_seconds),
-        *too_slow("latency of calls", baseline.latencies(), attacked.latencies(), constant_seconds),
         *too_much_memory(attacked, memory_mb),
-        *stood_still(attacked),
+        *(slow_faults(baseline, attacked) if is_timed else ()),
     ]
     return AttackResult(
         name,
@@ -186,6 +185,15 @@ def failed_calls(observed: Observation) -> list[str]:
         return ["the victim made no call"]
     return [
         f"{call.name} after {call.began - observed.began:.1f} s: {call.fault}" for call in observed.calls if call.fault
+    ]
+
+
+def slow_faults(baseline: Observation, attacked: Observation) -> list[str]:
+    constant_seconds = LAG_CONSTANT_SECONDS * attacked.slowdown
+    return [
+        *too_slow("lag", baseline.lags(), attacked.lags(), constant_seconds),
+        *too_slow("latency of calls", baseline.latencies(), attacked.latencies(), constant_seconds),
+        *stood_still(attacked),
     ]
 
 

@@ -71,13 +71,13 @@ class Harness:
         self.victim.released.set()
         if self.victim.hanging:
             counts[HANGING] = self.victim.hanging
-        result = evaluate(name, self.baseline, attacked, memory_mb=attack.memory_mb, counts=counts)
+        result = evaluate(name, self.baseline, attacked, memory_mb=attack.memory_mb, is_timed=is_heavy, counts=counts)
         fault = attack.fault(counts)
         faults = [
             *result.faults,
             *([fault] if fault else []),
             *attack.missing_effects(counts),
-            *await self._recovery_faults(attacked),
+            *await self._recovery_faults(attacked, is_timed=is_heavy),
         ]
         result = replace(result, faults=tuple(faults))
         self.results.append(result)
@@ -127,7 +127,7 @@ class Harness:
         names = {call.name for call in self.victim.calls if call.began < ended} - {"lease", "record"}
         return names <= {call.name for call in self.victim.calls if call.began >= ended}
 
-    async def _recovery_faults(self, attacked: Observation) -> Sequence[str]:
+    async def _recovery_faults(self, attacked: Observation, *, is_timed: bool) -> Sequence[str]:
         faults, ended = [], attacked.ended
         try:
             await self._until_on_time(ended, PATIENCE_SECONDS)
@@ -135,13 +135,14 @@ class Harness:
             self.is_lost = True
             faults.append(f"the victim is not on time even {PATIENCE_SECONDS:.0f} s after the attack")
         else:
-            if time.time() > ended + RECOVERY_SECONDS:
+            if is_timed and time.time() > ended + RECOVERY_SECONDS:
                 faults.append(f"the victim was on time only {time.time() - ended:.0f} s after the attack")
         kept = self.server.memory_mb() - attacked.memory_mb
         if kept > MEMORY_MB:
             faults.append(f"{kept:.0f} MB more than before are kept")
-        if held := await self._held_connections(ended + RECOVERY_SECONDS):
-            faults.append(f"{held} connections of the attacker are open {RECOVERY_SECONDS:.0f} s after it")
+        patience = RECOVERY_SECONDS if is_timed else PATIENCE_SECONDS
+        if held := await self._held_connections(ended + patience):
+            faults.append(f"{held} connections of the attacker are open {patience:.0f} s after it")
         return faults
 
     async def _held_connections(self, deadline: float) -> int:

@@ -40,7 +40,7 @@ LATE = Tick("webhook", 1004, 1004 + LAG_CONSTANT_SECONDS + 0.5, "webhook-1004")
 
 
 def result(attacked: Observation) -> AttackResult:
-    return evaluate("test", GOOD, attacked)
+    return evaluate("test", GOOD, attacked, is_timed=True)
 
 
 def without(observation: Observation, *gone: int) -> Observation:
@@ -77,6 +77,13 @@ def test_a_victim_that_is_served_as_ever_has_nothing_to_say() -> None:
 def test_each_way_of_being_served_worse_is_told(words: str) -> None:
     (fault,) = result(SPOILED[words](GOOD)).faults
     assert words in fault
+
+
+def test_how_long_things_took_is_judged_in_the_campaign_only() -> None:
+    slow = replace(with_tick(GOOD, LATE), server_delay_seconds=LOOP_SECONDS)
+    assert len(evaluate("test", GOOD, slow, is_timed=True).faults) == 2
+    assert evaluate("test", GOOD, slow).ok
+    assert not evaluate("test", GOOD, without(slow, 3)).ok
 
 
 def test_a_second_attempt_of_one_run_is_no_second_run() -> None:
