@@ -3,13 +3,15 @@
 import pytest
 
 from cli.commands import Cli
+from schedules import daily, daily_in_half_a_day
 
 BOTH = pytest.mark.parametrize("backend", ["database", "api"])
 
 
 async def add_crowd(cli: Cli, count: int) -> None:
+    schedule = daily(daily_in_half_a_day())
     for number in range(count):
-        await cli("jobs", "add", f"report-{number}", "0 3 * * *", "--handler", "h")
+        await cli("jobs", "add", f"report-{number}", schedule, "--handler", "h")
 
 
 @BOTH

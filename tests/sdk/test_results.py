@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from engine import PATIENCE_SECONDS
+from engine import PATIENCE_SECONDS, until
 from evertick import App, DoNotRetry, InvalidInput, ResultNotKept, Run, RunCancelled, RunFailed
 from evertick.client import AsyncClient
 from evertick.domain.attempt import MAX_OUTPUT_BYTES, SUCCEEDED, NotRecorded, Succeeded
@@ -179,6 +179,11 @@ async def test_a_run_without_a_result_says_why(database_url: str) -> None:
         hanging = await app.submit("hang")
         with pytest.raises(TimeoutError, match=rf"{hanging.run_id} is not over after 0\.05 s"):
             await hanging.result(0.05)
+
+        async def is_running() -> bool:
+            return await hanging.status() == "running"
+
+        await until(is_running)  # a run that was not fired yet would be cancelled with its job
         await app.cancel(hanging.run_id)
         assert await hanging.status() == "cancelled"
         with pytest.raises(RunCancelled, match=f"{hanging.run_id} is cancelled"):

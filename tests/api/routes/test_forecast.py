@@ -9,12 +9,14 @@ from api.callers import Caller, Callers, is_problem, pointers
 from evertick.runtime.smearing import smear_batch
 from evertick.store.database import Pool
 from hooked_pool import Run, hook_every_pool
+from schedules import daily, daily_in_half_a_day
 
 DAILY = {"schedule": "0 3 * * *"}
 
 
 async def test_a_forecast_has_a_count_for_each_bucket(admin: Caller) -> None:
-    await admin.create(**DAILY, name="nightly")
+    at = daily_in_half_a_day()
+    await admin.create(schedule=daily(at), name="nightly")
     day = (await admin.get("/forecast")).json()
     assert (len(day["counts"]), day["bucket_seconds"], day["total"], day["counted_jobs"]) == (1440, 60, 1, 1)
     assert day["hottest"][0]["rules"][0]["job_names"] == ["nightly"]
@@ -22,10 +24,11 @@ async def test_a_forecast_has_a_count_for_each_bucket(admin: Caller) -> None:
     assert (len(month["counts"]), month["bucket_seconds"], month["total"], month["hottest"]) == (720, 3600, 30, [])
     between: dict[str, str | int] = {
         "from": "2030-01-01T00:00:00Z",
-        "to": "2030-01-01T06:00:00Z",
+        "to": "2030-01-02T00:00:00Z",
         "bucket_seconds": 3600,
     }
-    assert (await admin.get("/forecast", params=between)).json()["counts"] == [0, 0, 0, 1, 0, 0]
+    hours = (await admin.get("/forecast", params=between)).json()["counts"]
+    assert hours == [1 if hour == at.hour else 0 for hour in range(24)]
     none = await admin.get("/forecast", params={"label": "team:none"})
     assert none.json()["total"] == 0
 
