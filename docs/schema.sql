@@ -1739,7 +1739,7 @@ ALTER TABLE ONLY evertick.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY evertick.lanes
-    ADD CONSTRAINT lanes_pkey PRIMARY KEY (lane_id);
+    ADD CONSTRAINT lanes_pkey PRIMARY KEY (lane_id) WITH (deduplicate_items=off);
 
 ALTER TABLE ONLY evertick.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (lease_id);
@@ -1924,7 +1924,7 @@ CREATE INDEX leases_held ON evertick.leases USING btree (((lane_id >> 11))) WHER
 
 CREATE UNIQUE INDEX leases_of_attempt ON evertick.leases USING btree (lane_id, first_seq) WHERE (first_seq = last_seq);
 
-CREATE INDEX leases_of_worker ON evertick.leases USING btree (worker);
+CREATE INDEX leases_of_worker ON evertick.leases USING btree (worker, lane_id, first_seq);
 
 CREATE INDEX open_runs_at_gate ON evertick.open_runs USING btree (is_inside, gate_id, fire_at, job_id) WHERE (gate_id IS NOT NULL);
 

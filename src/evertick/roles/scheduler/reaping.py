@@ -37,6 +37,11 @@ REBASED_AT_ONCE = 5_000
 """Unless the clock was seen to step, the next part follows with the next look."""
 STEP_SECONDS = 1.0
 """A larger difference between the database's clock and the monotonic one, between two looks, is a step."""
+WHOLE_SECONDS = 60.0
+"""How often leases are looked for however long ago they ran out. Between, a look begins where the last one was sure to
+see all: a pinned snapshot keeps what ran out before."""
+LATE_COMMIT = timedelta(seconds=30)
+"""A lease may be seen, or be free of locks, so long after it ran out. If it takes longer, a whole look finds it."""
 UNREPORTED = "no consumer has reported the outcome within the job's timeout"
 SILENCE_SECONDS = 5.0
 """The longest time between two looks, on a busy machine; longer where the grace is longer."""
@@ -72,6 +77,9 @@ class Reaping:
         self._sweeping = Sweeping(state.pool)
         self._rebased = 0
         self._rebase_due = self._sweep_due = 0.0
+        self._whole_due = 0.0
+        self._looked = frozenset[int]()  # partitions without any lease that ran out before this instant:
+        self._looked_up_to: datetime | None = None
         self._busy: list[_Busy] = []
         self.lost = 0
 
@@ -93,20 +101,33 @@ class Reaping:
         is_step = self._grace.look(self._state.ownership.epochs, now_at, asked)
         await self._rebase(at_once=is_step)
         await self._retry_busy()
+        partitions = self._grace.over()
         found = await outcomes.reap(
             self._state.pool,
             self._state.node,
-            self._grace.over(),
+            partitions,
             lease_time=self._lease_time,
             most=LEASES_AT_ONCE,
+            from_at=self._from_at(partitions, is_step=is_step),
             latest_at=self._grace.latest_at(),
         )
+        reaped = len({each.lease_id for each in found})
+        if reaped < LEASES_AT_ONCE:
+            self._looked, self._looked_up_to = frozenset(partitions), now_at - LATE_COMMIT
         by_worker: dict[str, list[LostAttempt]] = {}
         for each in found:
             by_worker.setdefault(each.worker, []).append(each)
         for worker, lost in by_worker.items():
             await self._end(worker, lost)
-        return len({each.lease_id for each in found})
+        return reaped
+
+    def _from_at(self, partitions: Collection[int], *, is_step: bool) -> datetime | None:
+        """From when on to look for leases that ran out; None: for all."""
+        now = self._monotonic()
+        if is_step or now >= self._whole_due or not self._looked.issuperset(partitions):
+            self._whole_due = now + WHOLE_SECONDS
+            self._looked_up_to = None
+        return self._looked_up_to
 
     async def _rebase(self, *, at_once: bool) -> None:
         now = self._monotonic()

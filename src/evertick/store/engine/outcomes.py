@@ -244,11 +244,13 @@ async def reap(  # noqa: PLR0913 - which leases, for which node, how many
     *,
     lease_time: timedelta,
     most: int,
+    from_at: datetime | None = None,
     latest_at: datetime | None = None,
 ) -> list[LostAttempt]:
     """Take over leases that have run out, and return what is open in them.
 
-    `latest_at`: the latest time that the caller considers possible, in case the database's clock was set forward.
+    `from_at`: leave out those that ran out before. `latest_at`: the latest time that the caller considers possible, in
+    case the database's clock was set forward.
     """
     taken = await _TAKE_OVER.all(
         connection,
@@ -256,6 +258,7 @@ async def reap(  # noqa: PLR0913 - which leases, for which node, how many
         partitions=partitions,
         lease_seconds=lease_time.total_seconds(),
         most=most,
+        from_at=from_at,
         latest_at=latest_at,
     )
     REAPED.add(len(taken))

@@ -97,7 +97,8 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
            SELECT leases.leased_at
              FROM leases
             WHERE leases.partition = (job.job_id & 255)::smallint AND leases.worker IS NOT NULL
-              AND leases.lane_id = latest.lane_id AND latest.seq BETWEEN leases.first_seq AND leases.last_seq
+              AND (leases.lane_id = latest.lane_id) IS TRUE  -- so, it goes by partition
+              AND latest.seq BETWEEN leases.first_seq AND leases.last_seq
             ORDER BY leases.last_seq - leases.first_seq
             LIMIT 1
        ) AS held ON true
@@ -118,7 +119,7 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                       SELECT leases.leased_at
                         FROM leases
                        WHERE leases.partition = (job.job_id & 255)::smallint AND leases.worker IS NOT NULL
-                         AND leases.lane_id = under_way.lane_id
+                         AND (leases.lane_id = under_way.lane_id) IS TRUE
                          AND under_way.seq BETWEEN leases.first_seq AND leases.last_seq
                        ORDER BY leases.last_seq - leases.first_seq
                        LIMIT 1

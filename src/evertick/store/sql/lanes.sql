@@ -3,51 +3,98 @@
 
 -- name: lease
 -- Takes the next range of each of some lanes that have work: of the priority whose turn it is, then high before low.
--- Indexes: lanes_of_queue, ready_batches_pkey, attempts_pkey. Lanes that other sessions lease from at this moment are
--- passed over, so that no lease waits.
+-- Indexes: lanes_of_queue, lanes_pkey, ready_batches_pkey, attempts_pkey. Lanes that other sessions lease from at this
+-- moment are passed over, so that no lease waits.
 -- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
 -- It answers in a few bytes: a worker that stops in the middle of a long answer would keep the lanes locked.
-WITH picked AS (
-    SELECT lane.lane_id, lane.ctid AS place, lane.head
-      FROM lanes lane
-     -- The caller's ids may be from before a fail-over: only the tenant's own queues count. Null: of any tenant.
-     WHERE lane.queue_id = ANY(ARRAY(SELECT queue_id
-                                       FROM queues
-                                      WHERE queue_id = ANY(:queue_ids::integer[])
-                                        AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)
-                                        AND EXISTS (SELECT FROM confirmed_server)))
-       AND (:only::bigint[] IS NULL OR lane.lane_id = ANY(:only::bigint[]))
-       -- Not EXISTS, which may become a join that reads all of them.
-       AND (SELECT true FROM ready_batches
-             WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head LIMIT 1)
-     -- In rotation, so that a flooded lane cannot starve the others.
-     ORDER BY lane.priority <> :first_priority::integer, lane.priority, (lane.partition - :rotation::integer) & 255
-     LIMIT :lanes::integer
-       FOR UPDATE SKIP LOCKED
+WITH RECURSIVE asked AS MATERIALIZED (
+    -- The caller's ids may be from before a fail-over: only the tenant's own queues count. Null: of any tenant.
+    SELECT queue_id
+      FROM queues
+     WHERE queue_id = ANY(:queue_ids::integer[])
+       AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)
+       AND EXISTS (SELECT FROM confirmed_server)
 ),
-begun AS MATERIALIZED (
-    SELECT picked.lane_id, picked.place, greatest(picked.head + 1, batch.first_seq) AS from_seq
-      FROM picked
+-- A pinned snapshot keeps all versions of lanes. Few are soonest read with the lanes, many are passed (decision 36).
+versions AS MATERIALIZED (
+    SELECT pg_stat_get_dead_tuples('lanes'::regclass) > 1000 AS are_many
+),
+-- From lane to lane, down: the newest version of a lane has the last place, mostly, so that few others are read.
+walked AS (
+    SELECT queue_id, lane_id_of(queue_id + 1::bigint, 0, 0) AS lane_id, NULL::bigint AS head,
+           NULL::smallint AS priority, NULL::smallint AS partition
+      FROM asked
+     WHERE :only::bigint[] IS NULL AND (SELECT are_many FROM versions)
+     UNION ALL
+    SELECT walked.queue_id, next.lane_id, next.head, next.priority, next.partition
+      FROM walked
+     CROSS JOIN LATERAL (
+               SELECT lane_id, head, priority, partition
+                 FROM lanes
+                WHERE lanes.lane_id < walked.lane_id AND lanes.lane_id >= lane_id_of(walked.queue_id, 0, 0)
+                ORDER BY lanes.lane_id DESC
+                LIMIT 1
+           ) AS next
+),
+seen AS (
+    SELECT lane_id, head, priority, partition
+      FROM lanes
+     WHERE queue_id = ANY(ARRAY(SELECT queue_id FROM asked))
+       AND :only::bigint[] IS NULL AND NOT (SELECT are_many FROM versions)
+     UNION ALL
+    SELECT lane_id, head, priority, partition FROM walked WHERE head IS NOT NULL
+     UNION ALL
+    SELECT lane.lane_id, lane.head, lane.priority, lane.partition
+      FROM unnest(:only::bigint[]) AS named (lane_id)
+     CROSS JOIN LATERAL (
+               SELECT lane_id, head, queue_id, priority, partition
+                 FROM lanes
+                WHERE lanes.lane_id BETWEEN named.lane_id AND named.lane_id
+                ORDER BY lanes.lane_id DESC
+                LIMIT 1
+           ) AS lane
+     WHERE lane.queue_id IN (SELECT queue_id FROM asked)
+),
+ready AS (
+    SELECT seen.lane_id, batch.first_seq
+      FROM seen
      CROSS JOIN LATERAL (
                SELECT first_seq
                  FROM ready_batches
-                WHERE ready_batches.lane_id = picked.lane_id AND ready_batches.last_seq > picked.head
+                WHERE ready_batches.lane_id = seen.lane_id AND ready_batches.last_seq > seen.head
                 ORDER BY last_seq
                 LIMIT 1
            ) AS batch
+     -- In rotation, so that a flooded lane cannot starve the others.
+     ORDER BY seen.priority <> :first_priority::integer, seen.priority, (seen.partition - :rotation::integer) & 255
+),
+picked AS MATERIALIZED (
+    SELECT lane.lane_id, lane.place, greatest(lane.head + 1, ready.first_seq) AS from_seq
+      FROM ready
+     CROSS JOIN LATERAL (
+               -- Not by the place: one that changed since this statement began has another.
+               SELECT lane_id, ctid AS place, head
+                 FROM lanes
+                WHERE lanes.lane_id BETWEEN ready.lane_id AND ready.lane_id
+                ORDER BY lanes.lane_id DESC
+                LIMIT 1
+                  FOR UPDATE SKIP LOCKED
+           ) AS lane
+     LIMIT :lanes::integer
 ),
 -- In a function: here the server must choose among no days, as a lane may change before it is locked (decision 35).
 ranges AS MATERIALIZED (
     SELECT lane_id, place, from_seq, first_seq, last_seq
-      FROM ranges_of(ARRAY(SELECT lane_id FROM begun), ARRAY(SELECT place FROM begun),
-                     ARRAY(SELECT from_seq FROM begun), ARRAY(SELECT :most_per_lane::integer FROM begun))
+      FROM ranges_of(ARRAY(SELECT lane_id FROM picked), ARRAY(SELECT place FROM picked),
+                     ARRAY(SELECT from_seq FROM picked), ARRAY(SELECT :most_per_lane::integer FROM picked))
 ),
 -- By their places: by key it would pass all versions of a lane that a pinned snapshot keeps.
 advanced AS (
     UPDATE lanes lane
        SET head = ranges.last_seq
       FROM ranges
-     WHERE lane.ctid = ranges.place AND lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+     WHERE lane.ctid = ranges.place AND ranges.last_seq IS NOT NULL
+       AND (lane.lane_id = ranges.lane_id) IS TRUE  -- so, it goes by place
  RETURNING lane.lane_id
 ),
 -- A lane that was changed before it was locked has a place that this statement does not see yet.
@@ -55,7 +102,7 @@ advanced_too AS (
     UPDATE lanes lane
        SET head = ranges.last_seq
       FROM ranges
-     WHERE lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+     WHERE lane.lane_id = ANY(ARRAY[ranges.lane_id]) AND ranges.last_seq IS NOT NULL  -- as in `extend`
        AND (ranges.lane_id IN (SELECT lane_id FROM advanced)) IS NOT TRUE
 ),
 -- By ctid, one by one: a join might read all of them.
@@ -275,53 +322,99 @@ SELECT queue.queue_id, queue.tenant_id, count(*) AS running
 -- name: lease_by_queue
 -- As `lease`, for a worker that serves many tenants: each queue has room for so many attempts, and gives no more. The
 -- first lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others
--- waiting. Indexes: lanes_of_queue, ready_batches_pkey, attempts_pkey.
+-- waiting. Indexes: lanes_of_queue, lanes_pkey, ready_batches_pkey, attempts_pkey.
 WITH asked AS MATERIALIZED (
     SELECT queue_id, room
       FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
      WHERE EXISTS (SELECT FROM confirmed_server)
 ),
+versions AS MATERIALIZED (
+    SELECT pg_stat_get_dead_tuples('lanes'::regclass) > 1000 AS are_many
+),
 picked AS MATERIALIZED (
-    SELECT lane.lane_id, lane.place, lane.head, lane.turn, asked.queue_id, asked.room,
+    SELECT lane.lane_id, lane.place, lane.from_seq, lane.turn, asked.queue_id, asked.room,
            row_number() OVER (PARTITION BY asked.queue_id ORDER BY lane.is_later, lane.priority, lane.turn)
                AS rank
       FROM asked
      CROSS JOIN LATERAL (
-               SELECT lane_id, ctid AS place, priority, head, priority <> :first_priority::integer AS is_later,
-                      (partition - :rotation::integer) & 255 AS turn
-                 FROM lanes
-                WHERE lanes.queue_id = asked.queue_id
-                  AND (:only::bigint[] IS NULL OR lane_id = ANY(:only::bigint[]))
-                  -- Not EXISTS, which may become a join that reads all of them.
-                  AND (SELECT true FROM ready_batches
-                        WHERE ready_batches.lane_id = lanes.lane_id AND ready_batches.last_seq > lanes.head LIMIT 1)
-                ORDER BY priority <> :first_priority::integer, priority, (partition - :rotation::integer) & 255
+               SELECT own.lane_id, own.place, greatest(own.head + 1, ready.first_seq) AS from_seq, ready.priority,
+                      ready.is_later, ready.turn
+                 FROM (WITH RECURSIVE walked AS (
+                           (SELECT lane_id, head, priority, partition
+                              FROM lanes
+                             WHERE lanes.lane_id < lane_id_of(asked.queue_id + 1::bigint, 0, 0)
+                               AND lanes.lane_id >= lane_id_of(asked.queue_id, 0, 0)
+                               AND :only::bigint[] IS NULL AND (SELECT are_many FROM versions)
+                             ORDER BY lanes.lane_id DESC
+                             LIMIT 1)
+                            UNION ALL
+                           SELECT next.lane_id, next.head, next.priority, next.partition
+                             FROM walked
+                            CROSS JOIN LATERAL (
+                                      SELECT lane_id, head, priority, partition
+                                        FROM lanes
+                                       WHERE lanes.lane_id < walked.lane_id
+                                         AND lanes.lane_id >= lane_id_of(asked.queue_id, 0, 0)
+                                       ORDER BY lanes.lane_id DESC
+                                       LIMIT 1
+                                  ) AS next
+                       ),
+                       seen AS (
+                           SELECT lane_id, head, priority, partition
+                             FROM lanes
+                            WHERE lanes.queue_id = asked.queue_id
+                              AND :only::bigint[] IS NULL AND NOT (SELECT are_many FROM versions)
+                            UNION ALL
+                           SELECT lane_id, head, priority, partition FROM walked
+                            UNION ALL
+                           SELECT lane.lane_id, lane.head, lane.priority, lane.partition
+                             FROM unnest(:only::bigint[]) AS named (lane_id)
+                            CROSS JOIN LATERAL (
+                                      SELECT lane_id, head, priority, partition
+                                        FROM lanes
+                                       WHERE lanes.lane_id BETWEEN named.lane_id AND named.lane_id
+                                       ORDER BY lanes.lane_id DESC
+                                       LIMIT 1
+                                  ) AS lane
+                            WHERE lane_queue(named.lane_id) = asked.queue_id::bigint
+                       )
+                       SELECT seen.lane_id, seen.priority, batch.first_seq,
+                              seen.priority <> :first_priority::integer AS is_later,
+                              (seen.partition - :rotation::integer) & 255 AS turn
+                         FROM seen
+                        CROSS JOIN LATERAL (
+                                  SELECT first_seq
+                                    FROM ready_batches
+                                   WHERE ready_batches.lane_id = seen.lane_id AND ready_batches.last_seq > seen.head
+                                   ORDER BY last_seq
+                                   LIMIT 1
+                              ) AS batch
+                        ORDER BY is_later, seen.priority, turn) AS ready
+                CROSS JOIN LATERAL (
+                          SELECT lane_id, ctid AS place, head
+                            FROM lanes
+                           WHERE lanes.lane_id BETWEEN ready.lane_id AND ready.lane_id
+                           ORDER BY lanes.lane_id DESC
+                           LIMIT 1
+                             FOR UPDATE SKIP LOCKED
+                      ) AS own
                 LIMIT least(:lanes::integer, asked.room)
-                  FOR UPDATE SKIP LOCKED
            ) AS lane
 ),
 chosen AS MATERIALIZED (
-    SELECT lane_id, place, head, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings,
+    SELECT lane_id, place, from_seq, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings,
            row_number() OVER (PARTITION BY queue_id ORDER BY rank) AS number
-      FROM (SELECT lane_id, place, head, room, queue_id, rank
+      FROM (SELECT lane_id, place, from_seq, room, queue_id, rank
               FROM picked
              ORDER BY rank, turn
              LIMIT :most_lanes::integer) AS first_of_each
 ),
 begun AS MATERIALIZED (
-    SELECT chosen.lane_id, chosen.place, greatest(chosen.head + 1, batch.first_seq) AS from_seq,
+    SELECT lane_id, place, from_seq,
            -- Every lane that was chosen gives one at least, and those of a queue no more than its room.
-           least(:most_per_lane::integer, (:most::integer + chosen.lanes - 1) / chosen.lanes,
-                 chosen.room / chosen.siblings
-                 + (chosen.number <= chosen.room % chosen.siblings)::integer)::integer AS most
+           least(:most_per_lane::integer, (:most::integer + lanes - 1) / lanes,
+                 room / siblings + (number <= room % siblings)::integer)::integer AS most
       FROM chosen
-     CROSS JOIN LATERAL (
-               SELECT first_seq
-                 FROM ready_batches
-                WHERE ready_batches.lane_id = chosen.lane_id AND ready_batches.last_seq > chosen.head
-                ORDER BY last_seq
-                LIMIT 1
-           ) AS batch
 ),
 -- In a function: see `lease`.
 ranges AS MATERIALIZED (
@@ -334,7 +427,8 @@ advanced AS (
     UPDATE lanes lane
        SET head = ranges.last_seq
       FROM ranges
-     WHERE lane.ctid = ranges.place AND lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+     WHERE lane.ctid = ranges.place AND ranges.last_seq IS NOT NULL
+       AND (lane.lane_id = ranges.lane_id) IS TRUE  -- so, it goes by place
  RETURNING lane.lane_id
 ),
 -- A lane that was changed before it was locked has a place that this statement does not see yet.
@@ -342,7 +436,7 @@ advanced_too AS (
     UPDATE lanes lane
        SET head = ranges.last_seq
       FROM ranges
-     WHERE lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
+     WHERE lane.lane_id = ANY(ARRAY[ranges.lane_id]) AND ranges.last_seq IS NOT NULL  -- as in `extend`
        AND (ranges.lane_id IN (SELECT lane_id FROM advanced)) IS NOT TRUE
 ),
 -- By ctid, one by one: a join might read all of them.
@@ -426,9 +520,7 @@ UPDATE leases lease
        expires_at = clock.now_at + :lease_seconds::float * interval '1 second', lease_seconds = :lease_seconds::float,
        leased_at = clock.now_at, started = NULL, running_seqs = NULL
   FROM (SELECT lease_id, row_number() OVER () AS number FROM ready) AS numbered, clock
- WHERE lease.lease_id = numbered.lease_id
-   -- While leases are few the planner would read them all first, with those that vacuum could not remove.
-   AND lease.lease_id = ANY(ARRAY(SELECT lease_id FROM ready))
+ WHERE lease.lease_id = ANY(ARRAY[numbered.lease_id])  -- as in `extend`
 RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, lease.deferrals;
 
 -- name: put_back
@@ -465,7 +557,7 @@ freed AS (
        SET worker = NULL, handler = theirs.handler, deferrals = theirs.deferrals, started = NULL, running_seqs = NULL,
            expires_at = clock_at() + theirs.delay_seconds * interval '1 second', lease_seconds = theirs.delay_seconds
       FROM theirs
-     WHERE theirs.is_own AND lease.lease_id = theirs.lease_id
+     WHERE theirs.is_own AND lease.lease_id = ANY(ARRAY[theirs.lease_id])  -- as in `extend`
  RETURNING lease.lane_id, lease.first_seq AS seq
 ),
 parted AS (
@@ -497,7 +589,7 @@ WITH given AS MATERIALIZED (
 held AS MATERIALIZED (
     SELECT lease_id
       FROM leases
-     WHERE lease_id = ANY(:lease_ids::bigint[]) AND worker = :worker::text
+     WHERE lease_id = ANY(:lease_ids::bigint[]) AND (worker = :worker::text) IS TRUE  -- so, it goes by lease_id
        AND (SELECT count(*) FROM given) >= 0  -- always; after the outcomes were looked up (decision 35)
      ORDER BY lease_id
        FOR UPDATE
@@ -507,7 +599,7 @@ marked AS (
        SET started = lease.started || starting.seqs
       FROM held
       JOIN (SELECT lease_id, array_agg(seq) AS seqs FROM given GROUP BY lease_id) AS starting USING (lease_id)
-     WHERE lease.lease_id = held.lease_id
+     WHERE lease.lease_id = ANY(ARRAY[held.lease_id])  -- as in `extend`
  RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq
 )
 SELECT marked.lane_id, given.seq
@@ -589,14 +681,16 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
        ) AS version;
 
 -- name: extend
--- A heartbeat: extends a worker's leases; null: all of them. Index: leases_of_worker. One that ran out is extended too:
--- while the row is the worker's, no other worker has its attempts. A consumer's is extended up to its end.
+-- A heartbeat: extends a worker's leases; null: all of them. Indexes: leases_pkey, leases_of_worker. One that ran out is
+-- extended too: while the row is the worker's, no other worker has its attempts. A consumer's is extended up to its end.
 -- One that it does not name was granted in an answer that got lost: no worker runs its attempts, and it has to run out.
 -- It also notes which of their attempts run since when.
 WITH held AS MATERIALIZED (
     SELECT lease_id
       FROM leases
-     WHERE worker = :worker::text AND (:lease_ids::bigint[] IS NULL OR lease_id = ANY(:lease_ids::bigint[]))
+     WHERE lease_id = ANY(coalesce(:lease_ids::bigint[],
+                                   ARRAY(SELECT lease_id FROM leases WHERE worker = :worker::text)))
+       AND (worker = :worker::text) IS TRUE  -- so, it goes by lease_id
      ORDER BY lease_id  -- as every statement that locks several: no deadlocks
        FOR UPDATE
 ),
@@ -611,7 +705,8 @@ UPDATE leases lease
        lease_seconds = :lease_seconds::float, running_seqs = running.seqs, running_since = running.started_ats
   FROM held
   LEFT JOIN running ON running.lease_id = held.lease_id
- WHERE lease.lease_id = held.lease_id
+ -- Not `=`: while leases are few the planner might read all of them, with those that vacuum could not remove.
+ WHERE lease.lease_id = ANY(ARRAY[held.lease_id])
 RETURNING lease.lease_id;
 
 -- name: note_progress
@@ -620,9 +715,14 @@ RETURNING lease.lease_id;
 WITH told AS MATERIALIZED (
     SELECT lease.lease_id, jsonb_object_agg(given.seq::text, given.text) AS progress
       FROM unnest(:lane_ids::bigint[], :seqs::bigint[], :texts::text[]) AS given (lane_id, seq, text)
-      JOIN leases lease
-        ON lease.worker = :worker::text AND lease.lane_id = given.lane_id
-       AND given.seq BETWEEN lease.first_seq AND lease.last_seq
+     CROSS JOIN LATERAL (
+               SELECT lease_id
+                 FROM leases
+                WHERE leases.worker = :worker::text AND leases.lane_id = given.lane_id
+                  AND given.seq BETWEEN leases.first_seq AND leases.last_seq
+                ORDER BY leases.first_seq DESC  -- past what a pinned snapshot keeps
+                LIMIT 1
+           ) AS lease
      GROUP BY lease.lease_id
 ),
 locked AS MATERIALIZED (
@@ -636,7 +736,7 @@ UPDATE leases lease
    SET progress = told.progress
   FROM locked
   JOIN told ON told.lease_id = locked.lease_id
- WHERE lease.lease_id = locked.lease_id;
+ WHERE lease.lease_id = ANY(ARRAY[locked.lease_id]);  -- as in `extend`
 
 -- name: ended_elsewhere
 -- Attempts among those given that have an outcome which their worker did not record: cancelled, or lost to it.

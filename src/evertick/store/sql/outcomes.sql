@@ -186,25 +186,42 @@ SELECT NULL, NULL, NULL, gate_id
 
 -- name: take_over
 -- Takes over leases that have run out. If the reaper dies before it is done with them, its leases run out in turn.
--- Index: leases_expired. `latest_at`: the latest that it can be, by a clock that cannot step.
+-- Indexes: leases_expired, leases_pkey. `latest_at`: the latest that it can be, by a clock that cannot step. `from_at`:
+-- those that ran out before are left out, as most of them are gone, and a pinned snapshot keeps them; null: none are.
 WITH clock AS MATERIALIZED (
-    SELECT clock_at() AS now_at
+    SELECT now_at, least(now_at, :latest_at::timestamptz) AS before_at FROM clock_at() AS now_at
 ),
 stale AS (
     SELECT lease.lease_id, lease.worker, lease.expires_at
-      FROM clock
-      JOIN leases lease
-        ON lease.partition = ANY(:partitions::smallint[]) AND lease.worker IS NOT NULL
-       AND lease.expires_at < least(clock.now_at, :latest_at::timestamptz)
-     ORDER BY lease.expires_at
+      FROM (SELECT found.lease_id, clock.before_at
+              FROM clock
+             CROSS JOIN unnest(:partitions::smallint[]) AS mine (partition)
+             CROSS JOIN LATERAL (
+                       SELECT lease_id, expires_at
+                         FROM leases
+                        WHERE leases.partition = mine.partition AND leases.worker IS NOT NULL
+                          AND leases.expires_at >= coalesce(:from_at::timestamptz, '-infinity')
+                          AND leases.expires_at < clock.before_at
+                        ORDER BY leases.expires_at
+                        LIMIT :most::integer
+                   ) AS found
+             ORDER BY found.expires_at) AS first
+     CROSS JOIN LATERAL (
+               SELECT lease_id, worker, expires_at
+                 FROM leases
+                -- Not IS NOT NULL: on an empty table the index of all leases with a worker looks as good.
+                WHERE leases.lease_id = first.lease_id AND coalesce(leases.worker, '') <> ''
+                  AND (leases.expires_at < first.before_at) IS TRUE
+                LIMIT 1
+                  FOR UPDATE SKIP LOCKED
+           ) AS lease
      LIMIT :most::integer
-       FOR UPDATE OF lease SKIP LOCKED
 )
 UPDATE leases lease
    SET worker = :node::text, expires_at = clock.now_at + :lease_seconds::float * interval '1 second',
        lease_seconds = :lease_seconds::float
   FROM stale, clock
- WHERE lease.lease_id = stale.lease_id
+ WHERE lease.lease_id = ANY(ARRAY[stale.lease_id])  -- as in `lanes.extend`
 RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.worker, lease.started, lease.deferrals,
           coalesce(stale.expires_at >= lease.ends_at, false) AS is_past_end;
 

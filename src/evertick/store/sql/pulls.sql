@@ -19,6 +19,7 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
                       SELECT FROM leases own
                        WHERE own.lane_id = given.lane_id AND own.first_seq BETWEEN given.seq AND given.seq
                          AND own.first_seq = own.last_seq AND own.worker IS DISTINCT FROM :worker::text)
+            ORDER BY lease.first_seq DESC  -- past what a pinned snapshot keeps
             LIMIT 1
        ) AS lease
   JOIN queues queue ON queue.queue_id = lane_queue(given.lane_id) AND queue.tenant_id = :tenant_id::bigint
@@ -50,9 +51,14 @@ DELETE FROM leases USING over WHERE leases.lease_id = over.lease_id;
 -- The leases of a worker that some attempts are in. Index: leases_of_worker.
 SELECT DISTINCT lease.lease_id
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
-  JOIN leases lease
-    ON lease.worker = :worker::text AND lease.lane_id = given.lane_id
-   AND given.seq BETWEEN lease.first_seq AND lease.last_seq;
+ CROSS JOIN LATERAL (
+           SELECT lease_id
+             FROM leases
+            WHERE leases.worker = :worker::text AND leases.lane_id = given.lane_id
+              AND given.seq BETWEEN leases.first_seq AND leases.last_seq
+            ORDER BY leases.first_seq DESC  -- past what a pinned snapshot keeps
+            LIMIT 1
+       ) AS lease;
 
 -- name: cancelled
 -- Attempts in a worker's leases that another session ended. Indexes: leases_of_worker, outcomes_pkey.
@@ -70,6 +76,7 @@ SELECT given.lane_id, given.seq
           FROM leases lease
          WHERE lease.worker = :worker::text AND lease.lane_id = given.lane_id
            AND given.seq BETWEEN lease.first_seq AND lease.last_seq
+         ORDER BY lease.first_seq DESC  -- past what a pinned snapshot keeps
          LIMIT 1) IS NULL
     OR (SELECT true
           FROM leases own
