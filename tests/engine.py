@@ -304,6 +304,14 @@ async def scheduler(
         await opened.close()
 
 
+async def stop_clock(connection: Connection) -> None:
+    """Let the database's clock stand still from now on: no rate has another token, however slow the machine is."""
+    await connection.execute(
+        "DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE"
+        " AS %L', format('SELECT %L::timestamptz', clock_timestamp())); END $$"
+    )
+
+
 async def until(condition: Callable[[], Awaitable[object]]) -> None:
     """Wait for what other tasks or sessions bring about, but not for ever."""
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 180
 LEASE_SECONDS = 9
 """Of workers: short, so that tests can outlive a lease."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 from engine import until
 from evertick.store.connections import hosts_of
 from evertick.store.server.programs import system_account
+from ports import free_port
 
 STOP_SECONDS = 60
 
@@ -23,9 +23,7 @@ class PgBouncer:
     """A pooler for the databases of one server, whose URL it is given."""
 
     def __init__(self, directory: Path, server_url: str, **settings: str) -> None:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self._port = int(listener.getsockname()[1])
+        self._port = free_port()
         self._directory = directory
         self._process: asyncio.subprocess.Process | None = None
         (server,) = hosts_of(server_url)

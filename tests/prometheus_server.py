@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 from engine import until
+from ports import free_port
 
 STOP_SECONDS = 60
 
@@ -59,9 +59,7 @@ async def prometheus(directory: Path, targets: Sequence[str], rules: Path) -> As
     file = directory / "prometheus.yml"
     # JSON is YAML.
     file.write_text(json.dumps(config), encoding="utf-8")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     words = [f"--config.file={file}", f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address={address}"]
     process = await asyncio.create_subprocess_exec(program, *words, stderr=asyncio.subprocess.DEVNULL)
     try:

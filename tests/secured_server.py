@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from evertick.store.server.embedded import SUPERUSER
 from evertick.store.server.programs import find_programs
-from faults.replication import free_port
+from ports import free_port
 from postgres import DEBIAN_PROGRAMS
 
 ROLE = DATABASE = "plain"

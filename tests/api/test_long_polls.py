@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from api.callers import TARGET, Caller, Callers, is_problem
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick.api import long_polls
 from evertick.api.long_polls import LongPolls
 from evertick.api.poll_turns import PollSpec
@@ -296,7 +296,7 @@ async def test_one_tenants_calls_wait_behind_its_own() -> None:
             await leave.wait()
 
     uses = [asyncio.create_task(use(*each)) for each in ((1, "a"), (1, "b"), (1, "c"), (2, "d"))]
-    await asyncio.wait_for(are_in.wait(), 30)
+    await asyncio.wait_for(are_in.wait(), PATIENCE_SECONDS)
     assert order == ["a", "b", "d"]
     leave.set()
     await asyncio.gather(*uses)

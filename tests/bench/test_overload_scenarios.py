@@ -18,7 +18,7 @@ last steps of decision 20, on two cores that all processes and the receiver of t
 
 
 def overload(server: postgres.Server, seconds: int, *options: str) -> dict[str, Any]:
-    """Three times as much as workers can run: each tick runs or is skipped, memory stays flat, all is drained."""
+    """Three times as much as workers can run: each tick runs or is skipped, all is drained."""
     found = measured(server.embedded, "overload", "--seconds", str(seconds), *options)
     sys.stdout.write(json.dumps(found, indent=1))
     own, beside = found["overload"], found["beside"]
@@ -28,14 +28,11 @@ def overload(server: postgres.Server, seconds: int, *options: str) -> dict[str, 
     assert (found["missing"], found["duplicates"]) == (0, 0)
     last = found["samples"][-1]
     assert (last["ready"], last["overdue"]) == (0, 0)
-    # From the middle on: by then caches are full.
-    grown = {kind: memory["end"] - memory["middle"] for kind, memory in found["memory_mb"].items()}
-    assert grown.keys() >= {"scheduler", "worker", "dispatcher"}
-    assert {kind: mb for kind, mb in grown.items() if mb > GROWTH_MB} == {}
+    assert found["memory_mb"].keys() >= {"scheduler", "worker", "dispatcher"}
     return found
 
 
-def test_overload_loses_nothing_keeps_memory_flat_and_drains(postgres_server: postgres.Server) -> None:
+def test_overload_loses_nothing_and_drains(postgres_server: postgres.Server) -> None:
     found = overload(postgres_server, 6, "--concurrency", "10", "--beside", "3")
     assert found["overload"]["skipped"]["total"] > 0
     assert max(sample["ready"] for sample in found["samples"]) > 0
@@ -51,6 +48,9 @@ def test_more_than_a_machine_can_fire_is_wrong_usage() -> None:
 @pytest.mark.campaign
 def test_ten_minutes_of_overload_lose_nothing_keep_memory_flat_and_drain(postgres_server: postgres.Server) -> None:
     found = overload(postgres_server, 600)
+    # From the middle on: by then caches are full.
+    grown = {kind: memory["end"] - memory["middle"] for kind, memory in found["memory_mb"].items()}
+    assert {kind: mb for kind, mb in grown.items() if mb > GROWTH_MB} == {}
     # The other tenant is as punctual as ever.
     assert found["beside"]["skipped"]["total"] == 0
     assert found["beside"]["lag_ms"]["p99"] < 1000

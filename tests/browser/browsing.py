@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, expect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _numbers = itertools.count(1)
+PATIENCE_MS = 120_000
+"""On a machine of any speed: reaching it means that something hangs."""
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def launch(playwright: Playwright) -> Browser:
     assert CHROMIUM is not None
-    return playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+    expect.set_options(timeout=PATIENCE_MS)
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS, timeout=PATIENCE_MS)
 
 
 class Tab:
@@ -55,7 +58,7 @@ def tab(browser: Browser, address: str, **options: Any) -> Iterator[Tab]:
     # Each as if from another address: attempts to log in are limited by address.
     headers = {"X-Forwarded-For": f"10.0.{next(_numbers)}.1"}
     context: BrowserContext = browser.new_context(extra_http_headers=headers, **options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         opened = Tab(context.new_page(), address)
         yield opened

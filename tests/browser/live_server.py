@@ -19,6 +19,7 @@ from evertick.roles.scheduler import Scheduler
 from evertick.store import database
 from evertick.usecases.tenants import keys
 
+PATIENCE_SECONDS = 180
 _T = TypeVar("_T")
 
 
@@ -35,7 +36,7 @@ class LiveServer:
         self.ids: dict[str, str] = {}
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     def key(self, role: str, tenant_id: int = 1) -> str:
         """A new key."""
@@ -61,7 +62,9 @@ class LiveServer:
 
     def client(self, key: str) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"}
-        return httpx.Client(base_url=f"{self.address}/api/v1", headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(
+            base_url=f"{self.address}/api/v1", headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+        )
 
 
 @contextmanager
@@ -97,13 +100,13 @@ def live_server(postgres_server: postgres.Server, settings: Settings) -> Iterato
 
     thread = threading.Thread(target=work, name="live server")
     thread.start()
-    is_up.wait(60)
+    is_up.wait(PATIENCE_SECONDS)
     try:
         if not failed:
             yield server
     finally:
         loop.call_soon_threadsafe(ending.set)
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         loop.close()
     if failed:
         raise failed[0]

@@ -88,7 +88,7 @@ def test_a_job_is_paused_with_a_reason_and_resumed_with_a_choice_that_says_how_m
     live: LiveServer, open_tab: OpenTab
 ) -> None:
     tab, other = open_tab("operator"), open_tab("viewer")
-    job_id = made(live, name="form/paused", schedule="0 * * * *")  # an hour hardly ends while the test runs
+    job_id = made(live, name="form/paused", schedule="0 0 * * *")  # a day hardly ends while the test runs
     for each in (tab, other):
         each.open(f"/jobs/{job_id}")
     page = tab.page
@@ -98,7 +98,7 @@ def test_a_job_is_paused_with_a_reason_and_resumed_with_a_choice_that_says_how_m
     expect(page.get_by_text("the bank is closed")).to_be_visible()
     expect(other.page.get_by_text("the bank is closed")).to_be_visible()  # live
     live.execute(
-        "UPDATE evertick.timers SET fire_at = date_trunc('hour', now()) - interval '4 hours' WHERE job_id ="
+        "UPDATE evertick.timers SET fire_at = date_trunc('day', now(), 'UTC') - interval '4 days' WHERE job_id ="
         " (SELECT job_id FROM evertick.jobs WHERE name = 'form/paused')"
     )
     tab.open(f"/jobs/{job_id}")

@@ -66,7 +66,7 @@ def test_a_login_link_works_once(live: LiveServer, open_tab: OpenTab) -> None:
 
 def test_forms_of_other_sites_are_refused(live: LiveServer) -> None:
     form = {"api_key": live.key("viewer")}
-    with httpx.Client(base_url=live.address, trust_env=False) as client:
+    with httpx.Client(base_url=live.address, trust_env=False, timeout=120) as client:
         for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {}):
             assert client.post("/login", data=form, headers=headers).status_code == 403
         assert client.post("/login", data=form, headers={"Origin": live.address}).status_code == 303
@@ -76,7 +76,10 @@ def test_forms_of_other_sites_are_refused(live: LiveServer) -> None:
 
 
 def test_a_session_ends_with_its_key(live: LiveServer) -> None:
-    with httpx.Client(base_url=live.address, trust_env=False) as client, live.client(live.key("admin")) as api:
+    with (
+        httpx.Client(base_url=live.address, trust_env=False, timeout=120) as client,
+        live.client(live.key("admin")) as api,
+    ):
         made = api.post("/api-keys", json={"role": "viewer"}).json()
         client.post("/login", data={"api_key": made["api_key"]}, headers={"Origin": live.address})
         assert client.get("/jobs").status_code == 200
@@ -85,14 +88,14 @@ def test_a_session_ends_with_its_key(live: LiveServer) -> None:
 
 
 def test_the_cookie_of_a_session_is_no_key_of_the_api(live: LiveServer) -> None:
-    with httpx.Client(base_url=live.address, trust_env=False) as client:
+    with httpx.Client(base_url=live.address, trust_env=False, timeout=120) as client:
         client.post("/login", data={"api_key": live.key("viewer")}, headers={"Origin": live.address})
         assert client.get("/api/v1/jobs").status_code == 401
 
 
 def test_attempts_to_log_in_are_limited_by_address(live: LiveServer) -> None:
     headers = {"Origin": live.address, "X-Forwarded-For": "192.0.2.7"}
-    with httpx.Client(base_url=live.address, headers=headers, trust_env=False) as client:
+    with httpx.Client(base_url=live.address, headers=headers, trust_env=False, timeout=120) as client:
         statuses = [client.post("/login", data={"api_key": "evt_wrong"}).status_code for _ in range(30)]
     assert statuses[0] == 401
     assert statuses[-1] == 429

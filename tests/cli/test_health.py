@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -64,8 +65,12 @@ async def test_systemd_is_told_when_it_is_ready_alive_and_stopping(
         async with evertick("scheduler", "--database-url", database_url, NOTIFY_SOCKET=variable) as scheduler:
             await scheduler.ready()
             assert await scheduler.stop() == 0
-        told = [systemd.recv(100).decode() for _ in range(3)]
-    assert told == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+        told = []
+        with suppress(BlockingIOError):
+            while True:
+                told.append(systemd.recv(100).decode())
+    # It beats every few seconds: on a slow machine more than once.
+    assert list(dict.fromkeys(told)) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
 
 
 async def test_where_others_migrate_up_does_not_and_makes_no_key(

@@ -1,6 +1,5 @@
 import asyncio
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from cli.commands import Cli
 from cli.processes import evertick
 from engine import until
 from evertick.cli.main import app
+from ports import free_ports
 
 APP = """
 from evertick.sdk.app import App
@@ -97,26 +97,13 @@ async def test_processes_have_health_files_of_their_own_and_end_when_the_termina
     assert await connection.fetchval("SELECT count(*) FROM workers") == 0, "both have left"
 
 
-def two_free_ports() -> int:
-    """The first of two ports in a row that nobody listens on."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 async def test_each_process_serves_its_metrics_on_the_next_port(directory: Path, database_url: str) -> None:
-    port = two_free_ports()
+    port = free_ports(2)[0]
     arguments = ("--processes", "2", "--metrics-port", str(port), "--database-url", database_url)
     async with evertick("worker", "shop_tasks", *arguments) as worker:
         for _ in range(2):
             await worker.ready()
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
             for each in (port, port + 1):
                 answer = await client.get(f"http://127.0.0.1:{each}/metrics")
                 assert answer.status_code == 200

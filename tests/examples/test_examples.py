@@ -14,7 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER_LOST = EXAMPLES / "never-lost" / "demo.py"
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 180
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ async def test_the_receiver_acts_on_what_the_commands_of_its_page_send(server: S
         await over_api("jobs", "add", *(word.replace("http://127.0.0.1:8800", url) for word in add))
         await over_api("jobs", "trigger", *trigger)
         await told(receiver.stdout, r"^report of .*, attempt 1: \{'type': 'weekly'\}")
-        async with httpx.AsyncClient(trust_env=False) as stranger:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
             assert (await stranger.post(url, json={})).status_code == 401
             assert (await stranger.post(url, content=bytes(64 * 1024 + 1))).status_code == 413
         await told(receiver.stdout, "refused: there is no readable webhook-timestamp")

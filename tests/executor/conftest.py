@@ -16,7 +16,8 @@ from evertick.executor.sources.database.source import DatabaseSource
 from evertick.executor.sources.http.source import HttpSource
 from sdk.served import HOST_TENANT, Served, served
 
-LEASE_SECONDS = 6.0
+LEASE_SECONDS = 9.0
+"""So long that a machine may stand still for some seconds."""
 QUEUE = "default"
 
 

@@ -73,7 +73,7 @@ async def test_a_handler_that_blocks_the_loop_for_longer_than_its_lease_keeps_it
     over = threading.Event()
 
     async def blocks(run: Run) -> None:
-        threading.Event().wait(1.5 * LEASE_SECONDS)
+        threading.Event().wait(1.25 * LEASE_SECONDS)
 
     executor = site.executor({"handle": blocks})
 

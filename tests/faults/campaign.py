@@ -16,7 +16,7 @@ from faults.report import ASTRAY, CampaignReport, count_unfinished, report_on, s
 from faults.webhook_receiver import receiving
 
 OUTCOMES = "SELECT count(*) FROM outcomes"
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Process:
     def is_running(self) -> bool:
         return self._popen.poll() is None
 
-    def wait_for(self, *texts: str, seconds: float = 120) -> None:
+    def wait_for(self, *texts: str, seconds: float = 300) -> None:
         """Wait until the process has said one of these."""
         deadline = time.monotonic() + seconds
         while not any(map((said := self.log.read_text(encoding="utf-8", errors="replace")).__contains__, texts)):
@@ -56,7 +56,7 @@ class Process:
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
-        self._popen.wait(60)
+        self._popen.wait(120)
 
     def wait(self, seconds: float = 600) -> int:
         """Wait until it ends by itself, and return the exit code."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import httpx
 
-from faults.cluster import BOUND_US, Cluster
+from faults.cluster import PATIENT_US, Cluster
 from faults.processes import Process
 from faults.proxy import Proxy
 from faults.webhook_receiver import WebhookReceiver, receiving
 
 JOBS = 10
 ROLES = ("scheduler", "worker", "dispatcher", "api")
-SOON_SECONDS = 90.0
+SOON_SECONDS = 240.0
 """A role that lost its connections works again within this time, even on a slow machine."""
 
 
@@ -42,7 +42,7 @@ class ProxiedCluster:
         self._address = said.partition("Evertick is ready at ")[2].split()[0]
         key = said.partition("API key: ")[2].split()[0]
         self._client = httpx.AsyncClient(
-            base_url=f"{self._address}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=30
+            base_url=f"{self._address}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=120
         )
         await self.works()
 
@@ -72,11 +72,11 @@ class ProxiedCluster:
     async def alive(self) -> int:
         return (await self._client.get(f"{self._address}/livez")).status_code
 
-    async def end(self, bound_us: int = BOUND_US) -> None:
+    async def end(self, bound_us: int = PATIENT_US) -> None:
         """Heal all proxies, and check the whole history. `bound_us`: how late a start may be."""
         for proxy in self.proxies.values():
             proxy.heal()
-        await self.cluster.wait_until_idle(120)
+        await self.cluster.wait_until_idle()
         await self.cluster.check(bound_us=bound_us)
 
     async def submit(self, payload: str = "") -> int:

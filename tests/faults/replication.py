@@ -5,7 +5,6 @@ Both listen on loopback, each on a port of its own, and run where the end of the
 
 import asyncio
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -19,9 +18,10 @@ from evertick.store.database import connect
 from evertick.store.migrate import migrate
 from evertick.store.server.embedded import DATABASE, SUPERUSER
 from evertick.store.server.programs import Programs, find_programs
+from ports import free_port
 
 START_SECONDS = 300
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 """For what takes a moment on a machine of any speed."""
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -173,10 +173,3 @@ async def _until(holds: Callable[[], Coroutine[Any, Any, bool]], what: str) -> N
     while not await holds():
         assert time.monotonic() < deadline, f"never: {what}"
         await asyncio.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -35,6 +35,15 @@ WITH numbers AS (
 INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
 SELECT lane_id, seq, fire_at, 'success', true FROM added
 """
+_HOLD_UP = """
+CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_sleep(3600); RAISE 'it was not ended'; END $$;
+CREATE TRIGGER hold_up BEFORE UPDATE OF is_checked ON archive_files EXECUTE FUNCTION hold_up();
+"""
+_END_HELD_UP = """
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+ WHERE datname = current_database() AND wait_event = 'PgSleep'
+"""
 _EXPORTS = "SELECT count(*) FROM archive_files WHERE kind = 'runs' AND NOT is_checked"
 _DROPS = """
 SELECT count(*) FROM pg_stat_activity
@@ -90,10 +99,14 @@ async def kill(cluster: Cluster, janitor: Process) -> None:
 
 
 async def kill_in_export(cluster: Cluster, archive: Path) -> None:
+    """While a trigger holds up the janitor before it notes that its file was checked."""
+    await cluster.pool.execute(_HOLD_UP)
     janitor = cluster.janitor(archive=archive)
     await cluster.until_count(_EXPORTS, 1, PATIENCE_SECONDS)
     await kill(cluster, janitor)
-    assert await cluster.value(_EXPORTS) == 1, "the export was too fast to be killed"
+    await cluster.pool.execute(_END_HELD_UP)
+    assert await cluster.value(_EXPORTS) == 1
+    await cluster.pool.execute("DROP TRIGGER hold_up ON archive_files")
 
 
 async def kill_in_drop(cluster: Cluster, archive: Path, day: Day) -> None:

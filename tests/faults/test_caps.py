@@ -12,6 +12,8 @@ from faults.cluster import Cluster
 
 CAP = 5
 WORKERS = 4
+LEASES = {"EVERTICK_LEASE_SECONDS": "10"}
+"""A worker that stands still for longer runs on what others were given, and more run at once than should."""
 DONE = "SELECT count(*) FROM outcomes WHERE result = 'success'"
 
 
@@ -22,7 +24,7 @@ def _seen(folder: Path) -> list[int]:
 
 async def _keep_cap(url: str, folder: Path, runs: int, kills: int, *, of: str = "queue") -> None:
     chance = random.Random(7)
-    cluster = Cluster(url, folder)
+    cluster = Cluster(url, folder, LEASES)
     await cluster.open()
     try:
         if of == "queue":
@@ -67,7 +69,7 @@ async def test_runs_of_an_ordering_key_begin_in_order_while_workers_and_schedule
     database_url: str, tmp_path: Path
 ) -> None:
     runs = 60
-    cluster = Cluster(database_url, tmp_path)
+    cluster = Cluster(database_url, tmp_path, LEASES)
     await cluster.open()
     try:
         processes = {"scheduler": [cluster.scheduler(), cluster.scheduler()], "worker": [cluster.worker()]}

@@ -11,8 +11,8 @@ from evertick.store.engine import lanes
 from evertick.store.server.embedded import EmbeddedServer
 from faults.campaign import LONG, OUTCOMES, SHORT, Campaign, Load, add_jobs, at_work, everything
 from faults.full_cluster import FIRST, FullCluster
-from faults.replication import free_port
 from faults.webhook_receiver import receiving
+from ports import free_port
 
 
 async def _kill_in_turn(campaign: Campaign, load: Load, rounds: int) -> None:

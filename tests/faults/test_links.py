@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.cluster import BOUND_US
 from faults.proxied_cluster import ROLES, cluster_with_two_hosts, proxied_cluster
 from faults.proxy import Proxy
 
@@ -23,8 +24,8 @@ FAULTS: dict[str, Callable[[Proxy], None]] = {
 FAR_AWAY = {"EVERTICK_HEARTBEAT_TIMEOUT_SECONDS": "10", "EVERTICK_LEASE_SECONDS": "30"}
 """Several round trips, as they have to be set so far from a database."""
 
-STOP_SECONDS = 90
-"""More than the half minute for which a worker tries to tell how its attempts ended. It once took five minutes."""
+STOP_SECONDS = 180
+"""Far more than the half minute for which a worker tries to tell how its attempts ended. It once took five minutes."""
 USED_FIRST = pytest.param(lambda used, spare: f"{used},{spare}", id="used first")
 SPARE_FIRST = pytest.param(lambda used, spare: f"{spare},{used}", id="spare first", marks=pytest.mark.campaign)
 
@@ -58,7 +59,7 @@ async def test_without_a_database_the_api_is_alive_but_not_ready_and_every_role_
         async def is_unready() -> bool:
             return await cluster.ready() == 503
 
-        await cluster.cluster.until(is_unready, "the API says that it is not ready", 30)
+        await cluster.cluster.until(is_unready, "the API says that it is not ready")
         assert await cluster.alive() == 200
         stopping = (asyncio.to_thread(each.terminate, STOP_SECONDS) for each in cluster.processes.values())
         assert await asyncio.gather(*stopping) == [0] * len(ROLES)
@@ -74,7 +75,7 @@ async def test_one_role_alone_goes_on_after_what_happens_to_its_connections_agai
         for _ in range(5):
             cluster.inject(fault, [role])
             await cluster.works()
-        await cluster.end()
+        await cluster.end(BOUND_US)
 
 
 async def test_a_database_that_is_slow_for_all_roles_loses_nothing(database_url: str, tmp_path: Path) -> None:
@@ -96,4 +97,4 @@ async def test_slow_round_trips_lose_nothing(
         until = time.monotonic() + 120
         while time.monotonic() < until:
             await cluster.works(120)
-        await cluster.end()
+        await cluster.end(BOUND_US)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evertick.domain.ids import Prefix, parse_id
-from faults.cluster import LEASE_SECONDS, PATIENT_US, Cluster
+from faults.cluster import LEASE_SECONDS, LONG_LEASES, Cluster
 
 RUNS = "SELECT count(*) FROM outcomes"
 LATEST = "SELECT result::text, is_final FROM outcomes JOIN attempts USING (lane_id, seq) WHERE job_id = $1 ORDER BY seq"
@@ -36,10 +36,10 @@ async def test_a_handler_that_blocks_its_worker_for_longer_than_its_lease_is_cou
     async def has_ended() -> bool:
         return any(is_final for _, is_final in await _outcomes(cluster, job_id))
 
-    await cluster.until(has_ended, "the run has ended", 180)
+    await cluster.until(has_ended, "the run has ended")
     await cluster.until_count(RUNS, await cluster.value(RUNS) + 60)
-    await cluster.wait_until_idle(120)
-    await cluster.check(bound_us=PATIENT_US)
+    await cluster.wait_until_idle()
+    await cluster.check()
     outcomes = await _outcomes(cluster, job_id)
     assert [is_final for _, is_final in outcomes] == [False] * (len(outcomes) - 1) + [True]
     assert {result for result, _ in outcomes[:-1]} <= {"lost"}
@@ -54,6 +54,7 @@ def _deep(levels: int) -> dict[str, Any]:
 
 
 async def test_payloads_that_fail_become_dead_letters_and_their_neighbours_fire(cluster: Cluster) -> None:
+    cluster.settings |= LONG_LEASES
     await cluster.jobs(20, schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100)
     once = {"schedule": "now", "target": _target("fail"), "max_retries": 2, "retry_delay_seconds": 0.1}
     poison = [
@@ -67,7 +68,7 @@ async def test_payloads_that_fail_become_dead_letters_and_their_neighbours_fire(
     await cluster.until_count("SELECT count(*) FROM dead_letters", len(poison))
     await cluster.until_count(RUNS, await cluster.value(RUNS) + 60)
     await cluster.wait_until_idle()
-    await cluster.check(bound_us=PATIENT_US)
+    await cluster.check()
     for job_id in poison:
         assert await _outcomes(cluster, job_id) == [("failed", False), ("failed", False), ("failed", True)]
 

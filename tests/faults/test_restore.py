@@ -122,7 +122,7 @@ async def check_probe(server: Process) -> None:
     server.wait_for("API key: ")
     said = server.log.read_text(encoding="utf-8")
     address, key = (said.partition(words)[2].split()[0] for words in ("Evertick is ready at ", "API key: "))
-    async with httpx.AsyncClient(base_url=address, headers={"Authorization": f"Bearer {key}"}) as client:
+    async with httpx.AsyncClient(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=120) as client:
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["ready"]) == (200, True)
         assert "restored from a backup" in answer.json()["warnings"][0]

@@ -28,8 +28,8 @@ from faults.full_cluster import FIRST, RECURRING, RETRIED, WORKER_TARGET, FullCl
 from faults.job_creators import JobCreator
 from faults.ledger import read_deliveries
 from faults.processes import Process
-from faults.replication import free_port
 from faults.webhook_receiver import receiving
+from ports import free_port
 
 PREVIOUS = "3596981514d339ee36e5f010658c893da8cb9f13"
 REPOSITORY = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def _recurring(hook_url: str, each: int) -> list[dict[str, Any]]:
 async def _create(address: str, key: str, jobs: list[dict[str, Any]]) -> None:
     """By the API of the old version: this one's code need not understand the old schema."""
     async with httpx.AsyncClient(
-        base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=60
+        base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=120
     ) as client:
         for job in jobs:
             (await client.post("/jobs", json=job)).raise_for_status()
@@ -159,7 +159,7 @@ async def test_processes_start_again_on_the_schema_of_a_newer_version(cluster: C
     cluster.worker()
     said = cluster.api().log.read_text(encoding="utf-8")
     address = said.partition("Evertick is ready at ")[2].split()[0]
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
         assert (await client.get(f"{address}/readyz")).status_code == 200
     await cluster.jobs(5, schedule="every 1s")
     await cluster.until_count("SELECT count(*) FROM outcomes", 10)

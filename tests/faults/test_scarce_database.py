@@ -14,7 +14,6 @@ from evertick.store.database import connect
 from evertick.store.errors import DatabaseUnreachable
 from evertick.store.migrate import migrate
 from evertick.store.server.embedded import EmbeddedServer
-from faults.cluster import PATIENT_US
 from faults.proxied_cluster import JOBS, ProxiedCluster, proxied_cluster
 from faults.proxy import Proxy
 from faults.watch import Watch
@@ -88,8 +87,8 @@ async def test_a_server_without_free_connections_stops_nothing_for_longer_than_t
                 hog.release()
             watch.heal()
             await roles.works()
-            await watch.judge()
-            await roles.end(PATIENT_US)
+            await watch.judge(is_timed=rounds > 1)
+            await roles.end()
 
 
 async def _crowd_out(roles: ProxiedCluster, hog: Hog) -> None:
@@ -187,7 +186,7 @@ async def test_a_disk_too_full_for_tables_stops_nothing_for_longer_than_that(dat
         watch.heal()
         await roles.works()
         await watch.judge()
-        await roles.end(PATIENT_US)
+        await roles.end()
 
 
 async def test_a_disk_too_full_for_the_log_stops_nothing_for_longer_than_that(data_dir: Path, tmp_path: Path) -> None:
@@ -216,4 +215,4 @@ async def test_a_disk_too_full_for_the_log_stops_nothing_for_longer_than_that(da
         watch.heal()
         await roles.works()
         await watch.judge()
-        await roles.end(PATIENT_US)
+        await roles.end()

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from faults.cluster import Cluster
+from faults.cluster import LONG_LEASES, PATIENT_GRACE, Cluster
 
 RUNS = "SELECT count(*) FROM outcomes"
 HELD = "SELECT count(*) FROM partitions WHERE holder LIKE '%-' || $1 || '-%'"
@@ -28,6 +28,7 @@ async def _all_held_by(cluster: Cluster, *pids: int) -> None:
 @pytest.mark.parametrize("kills", [8, pytest.param(40, marks=pytest.mark.campaign)])
 async def test_schedulers_killed_at_random_lose_no_tick_and_fire_none_twice(cluster: Cluster, kills: int) -> None:
     chance = random.Random(7)
+    cluster.settings |= LONG_LEASES
     await cluster.jobs(150, "steady", schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100)
     await cluster.jobs(100, "skipping", schedule="every 2s")
     schedulers = [cluster.scheduler() for _ in range(3)]
@@ -46,7 +47,8 @@ async def test_schedulers_killed_at_random_lose_no_tick_and_fire_none_twice(clus
 
 
 async def test_a_scheduler_that_stood_still_cannot_write_and_rejoins(cluster: Cluster) -> None:
-    await cluster.jobs(100, schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100)
+    cluster.settings |= LONG_LEASES
+    await cluster.jobs(100, schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100, **PATIENT_GRACE)
     sleeper, other = cluster.scheduler(), cluster.scheduler()
     cluster.worker()
     await _all_held_by(cluster, sleeper.pid, other.pid)
@@ -67,7 +69,8 @@ async def test_a_scheduler_that_stood_still_cannot_write_and_rejoins(cluster: Cl
 async def test_schedulers_that_join_and_leave_share_the_partitions_without_a_missed_or_doubled_tick(
     cluster: Cluster,
 ) -> None:
-    await cluster.jobs(100, schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100)
+    cluster.settings |= LONG_LEASES
+    await cluster.jobs(100, schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100, **PATIENT_GRACE)
     first, second = cluster.scheduler(), cluster.scheduler()
     cluster.worker()
     await _all_held_by(cluster, first.pid, second.pid)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from evertick.domain.ids import RunKey
-from faults.cluster import Cluster
+from faults.checkers import Verdict, lost_before_started_again
+from faults.cluster import LONG_LEASES, Cluster
 from faults.ledger import read_deliveries
 
 LEASED = "SELECT count(*) FROM leases"
@@ -27,6 +28,13 @@ async def _results(cluster: Cluster) -> list[str]:
     return [row[0] for row in await cluster.pool.fetch(RESULTS)]
 
 
+async def _check(cluster: Cluster) -> dict[str, Verdict]:
+    """Nothing was started again before its attempt was lost."""
+    again = lost_before_started_again((await cluster.ledger()).jobs, read_deliveries(cluster.folder.glob("*.receipts")))
+    assert again.ok, again
+    return await cluster.check()
+
+
 async def _told(cluster: Cluster, count: int) -> None:
     async def holds() -> bool:
         return len(read_deliveries(cluster.folder.glob("*.receipts"))) >= count
@@ -44,9 +52,10 @@ async def test_a_worker_killed_before_its_side_effect_is_followed_by_one_that_do
     gate.touch()
     cluster.worker()
     await cluster.wait_until_idle()
-    verdicts = await cluster.check()
-    assert verdicts["C4"].figures["duplicates"] == 0
-    assert sorted(await _results(cluster)) == ["lost"] * 3 + ["success"] * 3
+    await _check(cluster)
+    results = await _results(cluster)
+    assert results.count("success") == 3
+    assert results.count("lost") == len(results) - 3 >= 3  # of the second worker too, if the machine stood still
 
 
 async def test_a_worker_killed_after_its_side_effect_leads_to_a_second_one_with_a_larger_token(
@@ -61,8 +70,8 @@ async def test_a_worker_killed_after_its_side_effect_leads_to_a_second_one_with_
     gate.touch()
     cluster.worker()
     await cluster.wait_until_idle()
-    verdicts = await cluster.check()
-    assert verdicts["C4"].figures["duplicates"] == 3
+    verdicts = await _check(cluster)
+    assert verdicts["C4"].figures["duplicates"] >= 3
 
 
 async def test_workers_killed_while_busy_lose_no_run(cluster: Cluster) -> None:
@@ -95,9 +104,10 @@ async def test_a_worker_that_slept_past_its_lease_is_told_that_its_outcome_is_st
     sleeper.send(signal.SIGCONT)
     gate.touch()
     await cluster.wait_until_idle()
-    verdicts = await cluster.check()
-    assert await _results(cluster) == ["lost", "success"]
-    assert verdicts["C4"].figures["duplicates"] == 1
+    verdicts = await _check(cluster)
+    *lost, last = await _results(cluster)
+    assert (set(lost), last) == ({"lost"}, "success")
+    assert verdicts["C4"].figures["duplicates"] == len(lost)
 
 
 @pytest.mark.parametrize("handler", ["linger", "linger_in_thread"])
@@ -138,6 +148,7 @@ def _started_after_a_larger_token(cluster: Cluster) -> list[RunKey]:
 
 
 async def test_two_apps_on_one_queue_leave_each_other_their_runs(cluster: Cluster) -> None:
+    cluster.settings |= LONG_LEASES
     await cluster.pool.execute(_NOTE_PUT_BACKS)
     cluster.scheduler()
     cluster.worker()
@@ -168,6 +179,7 @@ CREATE TRIGGER note_put_back AFTER INSERT OR UPDATE ON leases
 
 
 async def test_a_worker_asked_to_stop_finishes_or_hands_back_and_burns_no_attempt(cluster: Cluster) -> None:
+    cluster.settings |= LONG_LEASES
     await cluster.jobs(
         300,
         schedule="now",

@@ -13,11 +13,9 @@ import threading
 import uvloop
 
 from hostile.attacks import ATTACKS
-from hostile.attacks.context import HANGING, AttackContext
+from hostile.attacks.context import HANGING, MAX_EXTENSIONS, AttackContext
 
 NICE = 5
-MAX_EXTENSIONS = 3
-"""On a busy machine an attack may go on for so many times its length until what is to come of it did."""
 GRACE_SECONDS = 0.5
 
 
@@ -33,7 +31,8 @@ async def _attack(name: str, seconds: float, context: AttackContext) -> None:
     attacking = asyncio.create_task(attack.work(context))
     for _ in range(MAX_EXTENSIONS):
         done, _ = await asyncio.wait([attacking], timeout=seconds)
-        if done or not attack.missing_effects({HANGING: float("inf"), **context.counts}):
+        counts = {HANGING: float("inf"), **context.counts}
+        if done or not (attack.missing_effects(counts) or attack.fault(counts)):
             break
     if attacking.done():
         attacking.result()

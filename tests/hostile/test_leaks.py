@@ -30,7 +30,7 @@ async def test_a_key_that_was_revoked_gets_no_work_any_more(server: Server) -> N
     """Not even by a long poll that it began before."""
     admin_key = await server.tenant("tenant")
     key_id, secret = await _key(server, admin_key, "worker")
-    asked = {"worker_id": "w", "wait_seconds": 5}
+    asked = {"worker_id": "w", "wait_seconds": 30}
     job = {"schedule": "now", "target": {"type": "worker", "queue": "queue", "handler": "handle"}}
 
     async def is_waiting() -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
+from evertick.runtime import background
 
 NEW_YORK = "America/New_York"
 SWALLOWED = "RRULE:FREQ=YEARLY;BYMONTH=3;BYDAY=2SU;BYHOUR=2;BYMINUTE="
@@ -69,6 +71,24 @@ async def fired(connection: asyncpg.Connection, jobs: Sequence[Job]) -> int:
         "SELECT count(*) FROM attempts WHERE job_id = ANY($1)", [job.job_id for job in jobs]
     )
     return count
+
+
+@asynccontextmanager
+async def held_thread() -> AsyncIterator[None]:
+    """The background thread computes for somebody else all the while."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        may_end.wait()
+
+    holding = asyncio.create_task(background.run("somebody else", hold))
+    await asyncio.to_thread(begun.wait)
+    try:
+        yield
+    finally:
+        may_end.set()
+        await holding
 
 
 class LoopWork:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from ipaddress import ip_network
 from typing import Any, NamedTuple
 
@@ -18,6 +19,13 @@ from roles.workshop import PARTITION, Workshop
 
 LOOPBACK = EgressPolicy(opened=(ip_network("127.0.0.0/8"),), allow_http=True)
 SEAL = Seal("a key of at least thirty-two characters")
+
+_KEEP_PUT_BACK = """
+CREATE FUNCTION keep_put_back() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN NEW.expires_at := evertick.clock_at() + interval '1 day'; RETURN NEW; END $$;
+CREATE TRIGGER keep_put_back BEFORE INSERT OR UPDATE OF worker ON leases
+    FOR EACH ROW WHEN (NEW.worker IS NULL) EXECUTE FUNCTION keep_put_back();
+"""
 
 Answer = Callable[[], Awaitable[web.StreamResponse]]
 
@@ -136,11 +144,22 @@ class PostOffice(Workshop):
         return code
 
     async def put_back(self) -> list[tuple[float, int]]:
-        """The attempts that wait to be leased again: for how many seconds, and how often that was so before."""
-        rows = await self.connection.fetch(
-            "SELECT extract(epoch FROM expires_at - clock_at())::float, deferrals FROM leases WHERE worker IS NULL"
-        )
+        """The attempts that wait to be leased again: for how many seconds in all, and how often that was so before."""
+        rows = await self.connection.fetch("SELECT lease_seconds::float, deferrals FROM leases WHERE worker IS NULL")
         return [tuple(row) for row in rows]
+
+    async def returns(self) -> list[datetime]:
+        """When they may be leased again, in order."""
+        rows = await self.connection.fetch("SELECT expires_at FROM leases WHERE worker IS NULL ORDER BY expires_at")
+        return [row[0] for row in rows]
+
+    async def keep_put_back(self) -> None:
+        """What is put back from now on does not come back by itself, however slow the machine is."""
+        await self.connection.execute(_KEEP_PUT_BACK)
+
+    async def let_return(self) -> None:
+        """All that was put back may be leased now."""
+        await self.connection.execute("UPDATE leases SET expires_at = clock_at() WHERE worker IS NULL")
 
     async def edit(self, job: Job) -> None:
         """Give a job a second version."""

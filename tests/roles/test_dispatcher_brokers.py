@@ -174,6 +174,7 @@ async def test_a_broker_that_is_down_is_left_alone_until_a_probe_finds_it_and_no
     await office.watch_for_long()
     await dispatcher.close()
     assert await office.states() == {HOST: "open"}
+    await office.put_off_probe()
     errors = {(each.result, each.is_final, each.error) for each in await office.outcomes(failing)}
     refused = f"cannot connect to 127.0.0.1:{office.redis.port}: Connection refused"
     assert errors == {("failed", False, refused)}

@@ -169,9 +169,7 @@ async def until_open(office: CircuitOffice, dead: DeadHost, dispatchers: list[Di
 async def postpone_probe(office: CircuitOffice, dispatchers: list[Dispatcher]) -> None:
     """No probe is made for a while."""
     await until_circuit(office, "open")
-    await office.connection.execute("UPDATE target_hosts SET probe_at = clock_at() + interval '50 s'")
-    for each in dispatchers:
-        await each.circuits.read()
+    await office.put_off_probe(*dispatchers)
 
 
 def probes(dispatchers: list[Dispatcher]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick.roles.dispatcher.dispatcher import TargetHandlers
 from evertick.store.engine import wakeups
 from evertick.store.engine.wakeups import READY
@@ -159,6 +159,7 @@ async def test_calls_of_one_tenant_that_hang_keep_no_other_from_their_host(
         receiver.will(hang)
     await office.posted(receiver.url, timeout_seconds=300, count=40)
     other = await office.add_tenant("other")
+    await office.keep_put_back()
     dispatcher = office.dispatcher(settings=DeliverySettings(host_wait_seconds=0.1))
     await dispatcher.start()
 
@@ -222,7 +223,7 @@ async def test_a_tenant_that_is_alone_may_have_all_places(office: PostOffice, re
     together = asyncio.Barrier(8)
 
     async def meet() -> web.StreamResponse:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await together.wait()
         return web.Response()
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from engine import Job, until
 from evertick.domain.ids import MAX_ID, Prefix, format_id
 from evertick.store.tenants import audit
+from evertick.targets import hosts
 from evertick.targets.egress.guard import EgressPolicy
 from evertick.targets.hosts import BACKED_OFF
 from evertick.targets.http.delivery import NO_SLOT, DeliverySettings
@@ -204,9 +205,10 @@ async def test_what_finds_its_host_busy_comes_again_without_counting_as_a_try(
 
 
 async def test_a_host_that_hangs_does_not_keep_its_neighbours_waiting(
-    office: PostOffice, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    office: PostOffice, receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG, "evertick.dispatcher")
+    monkeypatch.setattr(hosts, "BACKOFF_SECONDS", 600.0)  # on a machine of any speed
     receiver.will(hang)
     hanging = await office.posted(receiver.url, timeout_seconds=300, count=12)
     async with receiving() as neighbour:
@@ -227,6 +229,7 @@ async def test_runs_to_a_host_that_hangs_wait_longer_each_time_and_leave_nothing
 ) -> None:
     receiver.will(hang)
     job = await office.posted(receiver.url, timeout_seconds=300, count=200)
+    await office.keep_put_back()
     dispatcher = office.dispatcher(settings=DeliverySettings(per_host=1, host_wait_seconds=0.1))
     await dispatcher.start()
     longest = []
@@ -237,7 +240,7 @@ async def test_runs_to_a_host_that_hangs_wait_longer_each_time_and_leave_nothing
 
         await until(were_all_put_back)
         longest.append(max(wait for wait, _ in await office.put_back()))
-        await office.connection.execute("UPDATE leases SET expires_at = clock_at() WHERE worker IS NULL")
+        await office.let_return()
     await dispatcher.stop(timedelta(0))
     assert all(early < late for early, late in pairwise(longest[:6]))
     assert 200 < longest[-1] <= 300

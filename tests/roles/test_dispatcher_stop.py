@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from engine import Job
+from engine import PATIENCE_SECONDS, Job
 from evertick.roles.dispatcher import Dispatcher
 from roles.dispatching import PostOffice, Receiver
 from roles.workshop import within_patience
@@ -67,7 +67,7 @@ async def test_a_delivery_may_come_to_its_end_within_the_grace(office: PostOffic
 async def test_a_run_that_is_cancelled_meanwhile_is_broken_off(office: PostOffice, receiver: Receiver) -> None:
     slow, job, dispatcher = await delivering(office, receiver)
     await office.end_elsewhere(job)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await dispatcher.executor.finish()
     slow.release.set()
     await dispatcher.stop()

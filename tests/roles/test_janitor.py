@@ -7,6 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from engine import PATIENCE_SECONDS
 from evertick.domain.errors import InvalidInput
 from evertick.roles.janitor import Janitor, JanitorReport, Kept, batch_size
 from evertick.store.database import Pool, connect
@@ -351,7 +352,7 @@ async def test_once_started_it_keeps_house_by_itself_until_it_is_stopped(pool: P
     janitor = Janitor(pool, ahead=20)
     with told("evertick.janitor") as kept_house:
         janitor.start()
-        await asyncio.wait_for(kept_house.wait(), 30)
+        await asyncio.wait_for(kept_house.wait(), PATIENCE_SECONDS)
     await janitor.stop()
     assert await aged.today() + timedelta(days=20) in await aged.days()
 
@@ -366,10 +367,10 @@ async def test_a_janitor_that_is_stopped_leaves_off_at_once(pool: Pool, aged: Ag
         await other.execute("SELECT FROM nodes FOR UPDATE")
         janitor.start()
         waits = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await aged.connection.fetchval(waits, other.get_server_pid()):
                 pass
-        await asyncio.wait_for(janitor.stop(), 30)
+        await asyncio.wait_for(janitor.stop(), PATIENCE_SECONDS)
     assert not (await Janitor(pool).maintain()).passed, "its turn is over"
     await other.close()
 

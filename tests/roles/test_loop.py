@@ -6,6 +6,7 @@ import logging
 import asyncpg
 import pytest
 
+from engine import PATIENCE_SECONDS
 from evertick.runtime import loop as looping
 from evertick.runtime.loop import Loop, NotYet, Outage, Unavailable
 
@@ -81,7 +82,7 @@ async def test_a_step_that_never_ends_does_not_keep_its_loop_from_stopping() -> 
     loop = Loop("stuck", step)
     loop.start()
     await stuck.wait()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await loop.stop(0.01)
 
 

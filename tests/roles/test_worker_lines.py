@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Holder, Planned, add_job, until
+from engine import AT, MINUTE, PATIENCE_SECONDS, Holder, Planned, add_job, until
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.sources.database.source import STOP_SECONDS
 from evertick.roles.worker import DatabaseWorker
@@ -96,10 +96,11 @@ async def test_a_worker_asked_to_stop_while_the_database_is_silent_ends(
     await within_patience(began)
     proxy.freeze()
     release.set()
-    async with asyncio.timeout(60):  # it was minutes
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await worker.stop(NO_GRACE)
 
 
+@pytest.mark.campaign  # what takes the sum of two times, and what the longer one, only a clock tells
 async def test_the_listener_and_the_leases_of_a_silent_database_are_given_up_together(proxy: Proxy) -> None:
     worker = DatabaseWorker(proxy.url, Handlers({"handle": lambda: None}))
     await worker.open()

@@ -15,7 +15,7 @@ from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.worker import DatabaseWorker
 from evertick.store.database import connect
 from hooked_pool import Run, hook_every_pool
-from roles.workshop import Workshop
+from roles.workshop import Workshop, within_patience
 
 BEAT = timedelta(seconds=1)
 
@@ -187,8 +187,7 @@ async def test_nothing_is_leased_while_nothing_could_be_recorded_for_seconds(
     hook_every_pool(monkeypatch, "outcomes.record", silent)
     job = await workshop.ready()
     async with workshop.started({"handle": succeed}, monotonic=lambda: now) as worker:
-        async with asyncio.timeout(20):
-            await away.wait()
+        await within_patience(away)
         assert worker.may_lease
         now += STALLED_SECONDS + 1
         assert not worker.may_lease

@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import asyncpg
 
-from engine import AT, MINUTE, RETRIES, Holder, Job, Planned, add_job, until
+from engine import AT, MINUTE, PATIENCE_SECONDS, RETRIES, Holder, Job, Planned, add_job, until
 from evertick.domain.retry import Retry
 from evertick.executor.handlers.registry import Handlers
 from evertick.roles.worker import DatabaseWorker
@@ -112,6 +112,11 @@ class Workshop:
         await until(are_there)
         return await self.outcomes(job)
 
+    async def now(self) -> datetime:
+        """By the database's clock."""
+        now: datetime = await self.connection.fetchval("SELECT clock_at()")
+        return now
+
     async def retries(self, job: Job) -> list[tuple[int, float]]:
         """The retry timers of a job: attempt, and in how many seconds it is due."""
         rows = await self.connection.fetch(
@@ -166,5 +171,5 @@ async def reap(connection: asyncpg.Connection, job: Job) -> int:
 
 
 async def within_patience(event: asyncio.Event) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await event.wait()

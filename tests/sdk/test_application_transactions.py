@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from engine import until
+from engine import PATIENCE_SECONDS, stop_clock, until
 from evertick import App, InvalidInput
 from evertick.domain.errors import InvalidFields
 from evertick.domain.states import RunStatus
@@ -237,7 +237,7 @@ async def test_libraries_that_tell_of_commits_wake_the_schedulers(
             app.submit_sync("greet", connection=own)
 
     await asyncio.to_thread(submit)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         ids = await told.get()
     assert int(ids) == await connection.fetchval("SELECT job_id FROM jobs")
     await app.close()
@@ -253,10 +253,10 @@ async def test_an_async_session_wakes_them_after_its_commit_and_not_after_a_save
             await app.submit("greet", name="first", connection=own)
         await app.submit("greet", name="second", connection=own)
         await app.submit("other", name="ours")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert int(await told.get()) == await connection.fetchval("SELECT job_id FROM jobs")
     woken: set[int] = set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(woken) < 2:
             woken |= {int(job_id) for job_id in (await told.get()).split(",")}
     assert woken == {row["job_id"] for row in await connection.fetch("SELECT job_id FROM jobs WHERE name <> 'ours'")}
@@ -304,6 +304,7 @@ async def test_the_same_is_refused_as_without_a_transaction(
             await app.submit("greet", max_retries=-1, connection=own)
         await connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 1")
         await connection.execute("DELETE FROM rate_buckets")
+        await stop_clock(connection)
         async with App(database_url=database_url) as limited:
             await limited.submit("greet", connection=own)
             with pytest.raises(QuotaReached):

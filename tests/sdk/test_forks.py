@@ -8,15 +8,14 @@ import sys
 import traceback
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from socket import create_server
 
 import asyncpg
 import pytest
 
 from engine import PATIENCE_SECONDS, until
 from evertick import App
+from ports import free_port
 
 # Newer Pythons warn of what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -115,8 +114,7 @@ async def test_workers_of_gunicorn_that_forked_after_loading_the_app_submit(
     database_url: str, connection: asyncpg.Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "site_of_shop.py").write_text(SITE.format(url=database_url))
-    with closing(create_server(("127.0.0.1", 0))) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers=2", f"--bind={address}", "site_of_shop"]
     with subprocess.Popen(command, cwd=tmp_path) as server:  # noqa: ASYNC220 - it returns at once
         try:

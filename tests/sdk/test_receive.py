@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick import DoNotRetry, RetryLater, receive
 from evertick.client import AsyncClient, Invalid, Unreachable
 from evertick.client.errors import ApiProblem
@@ -206,7 +206,7 @@ async def test_a_cancellation_stops_the_block(broker: Broker) -> None:
 
     async def wait_for_ever(_: MessageRun) -> None:
         await broker.client.runs.cancel(run_id)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.Event().wait()
 
     assert not await receive.kafka.handle_async(message, broker.client, wait_for_ever, heartbeat_seconds=0.05)

@@ -57,7 +57,7 @@ async def test_a_worker_for_which_the_server_has_no_room_asks_again_until_it_has
     async with served(database_url, max_long_polls_per_tenant=1) as house, house.client() as client:
         taken = asyncio.create_task(client.workers.lease("another", "first", wait_seconds=30))
         before = HTTP_REQUESTS.value("lease", "429")
-        async with httpx.AsyncClient(base_url=house.url, trust_env=False) as anybody:
+        async with httpx.AsyncClient(base_url=house.url, trust_env=False, timeout=120) as anybody:
 
             async def is_refused() -> bool:
                 return HTTP_REQUESTS.value("lease", "429") > before

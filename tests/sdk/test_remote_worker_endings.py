@@ -15,11 +15,8 @@ from evertick.contract.runs import RunDetail
 from sdk.served import Served, submitted, worker_of
 
 NO_GRACE = timedelta(0)
-
-
-@pytest.fixture
-def lease_seconds() -> float:
-    return 3.0
+LEASE_SECONDS = 9.0
+"""So long that a machine may stand still for some seconds."""
 
 
 async def within_patience(event: asyncio.Event) -> None:
@@ -57,7 +54,8 @@ async def test_what_follows_a_failure_is_decided_by_the_jobs_policy(
 ) -> None:
     status, result, words = ends
     async with (await worker_of(house, {"handle": handler})).running(NO_GRACE):
-        run_id = await submitted(client, "handle", timeout_seconds=1, retry_delay_seconds=60)
+        seconds = 1 if handler is _hangs else 60
+        run_id = await submitted(client, "handle", timeout_seconds=seconds, retry_delay_seconds=60)
         detail = await house.until_run(client, run_id, status)
     assert detail.attempts[0].result == result
     assert words in (detail.attempts[0].error or "")
@@ -68,13 +66,14 @@ async def test_what_follows_a_failure_is_decided_by_the_jobs_policy(
     assert due is None if least is None else least < due <= 1.3 * least + 60
 
 
+@pytest.mark.parametrize("lease_seconds", [LEASE_SECONDS])
 async def test_a_handler_that_blocks_the_loop_for_longer_than_its_lease_keeps_it(
     house: Served, client: AsyncClient
 ) -> None:
     over = threading.Event()
 
     async def blocks_the_loop(run: Run) -> None:
-        threading.Event().wait(5)
+        threading.Event().wait(1.25 * LEASE_SECONDS)
 
     worker = await worker_of(house, {"handle": blocks_the_loop})
 

@@ -290,7 +290,9 @@ async def _linked(client: AsyncClient, traces: Traces, job_id: str) -> list[str]
 
 async def _answered(house: Served, method: str, path: str, traceparent: str, body: Any) -> Any:
     headers = {"Authorization": f"Bearer {house.api_key}", "traceparent": traceparent}
-    async with httpx.AsyncClient(base_url=f"{house.url}/api/v1", headers=headers, trust_env=False) as caller:
+    async with httpx.AsyncClient(
+        base_url=f"{house.url}/api/v1", headers=headers, trust_env=False, timeout=120
+    ) as caller:
         answer = await caller.request(method, path, json=body)
         assert answer.is_success, answer.text
         return answer.json()

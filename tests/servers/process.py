@@ -18,23 +18,13 @@ from typing import Any, NoReturn, Self
 
 import pytest
 
+from ports import free_ports
+
 SERVERS = Path(__file__).parents[2] / ".servers"
 """Where `make servers` puts what is no package of the system."""
 
 START_SECONDS = 180
 STOP_SECONDS = 60
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are all different, since each is held while the others are looked for."""
-    listeners = [socket.socket() for _ in range(count)]
-    try:
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
-    finally:
-        for listener in listeners:
-            listener.close()
 
 
 def program(name: str, server: str, how: str) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ports import free_ports
 from secured_server import write_certificates
-from servers.process import ServerProcess, free_ports, missing, program
+from servers.process import ServerProcess, missing, program
 
 # The script in /usr/sbin changes to the user of the package, who cannot write into a test's directory.
 SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")

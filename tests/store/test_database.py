@@ -8,13 +8,7 @@ import postgres
 from evertick.store import database
 from evertick.store.database import is_transient, reason_of, was_conflict, was_rolled_back
 from evertick.store.errors import DatabaseUnreachable
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from ports import free_port
 
 
 async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 import postgres
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick import App, InvalidInput
 from evertick.domain.states import RunStatus
 from evertick.sdk.submitting import Submitted
@@ -65,7 +65,7 @@ async def test_two_schemas_of_one_database_do_not_wait_for_each_other(postgres_s
         held = await stack.enter_async_context(pools[0].acquire())
         await stack.enter_async_context(held.transaction())
         await held.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(b"evertick", "big"))
-        async with asyncio.timeout(30), pools[1].acquire() as session:
+        async with asyncio.timeout(PATIENCE_SECONDS), pools[1].acquire() as session:
             assert await migrate(session) == 0
 
 

@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 import postgres
+from engine import PATIENCE_SECONDS
 from evertick.store import migrate
 from evertick.store.database import connect
 from evertick.store.migrate import Applied, Migration, SchemaMismatch, check_schema, migrations, pending
@@ -65,7 +66,7 @@ async def test_nobody_waits_for_long_behind_a_migration_that_cannot_lock_a_table
         while not await other.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
             assert not done.done()
         # It has locked this table, and waits for the other one.
-        await other.fetch("SELECT FROM gaps", timeout=10)
+        await other.fetch("SELECT FROM gaps", timeout=PATIENCE_SECONDS)
         assert told == []
     assert await done == 1
     assert told == ["9999_next"]

@@ -23,7 +23,7 @@ from evertick.store.migrate import check_schema, migrate
 from pgbouncer import PgBouncer, pgbouncer
 
 TIMEOUTS = Timeouts(connection_seconds=20, command_seconds=5, lock_seconds=0.2)
-SHORT = Timeouts(connection_seconds=20, command_seconds=0.5, lock_seconds=0.2)
+SHORT = Timeouts(connection_seconds=20, command_seconds=3, lock_seconds=0.2)
 SHOWN = (
     "search_path",
     "plan_cache_mode",

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from engine import PATIENCE_SECONDS
 from evertick.domain.ids import Prefix, parse_id, parse_run_id
 from evertick.store.database import Pool, connect
 from evertick.store.maintenance.retention import sweep_rules
@@ -212,7 +213,7 @@ async def test_a_plain_role_with_two_grants_can_submit_and_nothing_else(
 
 async def test_two_transactions_that_are_first_on_a_queue_do_not_block_each_other_for_good(database_url: str) -> None:
     first, second = [await connect(database_url) for _ in range(2)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with first.transaction():
             await first.execute("SELECT submit('greet', queue => 'new')")
             async with asyncio.TaskGroup() as group:
@@ -228,7 +229,7 @@ async def test_first_submits_do_not_wait_for_each_other(connection: asyncpg.Conn
     other = await connect(database_url)
     async with connection.transaction(), other.transaction():
         await connection.execute("SELECT submit('greet', queue => 'first')")
-        await other.execute("SET LOCAL lock_timeout = '5s'")
+        await other.execute("SET LOCAL lock_timeout = '60s'")
         await other.execute("SELECT submit('greet', queue => 'second')")
     await other.close()
     assert await connection.fetchval("SELECT count(*) FROM jobs") == 2

@@ -106,10 +106,9 @@ async def test_a_tenant_with_500_names_that_hang_delays_no_other_tenant() -> Non
             for n in range(500)
         ]
         await turn()
-        began = asyncio.get_running_loop().time()
         theirs = await delivery.deliver(attempt(f"http://fast.test:{port}/", tenant_id=THEIRS), LONG)
         assert theirs == Succeeded("ok", 200)
-        assert asyncio.get_running_loop().time() - began < 1
+        assert not any(task.done() for task in stuck)
         assert len(server.asked) == MAX_PER_TENANT + 1
         done, _ = await asyncio.wait(stuck, return_when=asyncio.FIRST_COMPLETED)
         assert {type(task.result()) for task in done} == {NotStarted}

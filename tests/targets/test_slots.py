@@ -6,7 +6,7 @@ import pytest
 
 from evertick.targets.egress.slots import Busy, Slots
 
-LONG = 30.0
+LONG = 120.0
 
 
 async def turn() -> None:

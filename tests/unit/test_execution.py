@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from engine import PATIENCE_SECONDS
 from evertick.domain.attempt import SUCCEEDED, Attempt, Deferred, Failed, Token
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import FunctionHandler, Handlers
@@ -56,7 +57,7 @@ async def test_an_attempt_that_was_leased_again_while_its_first_lease_waited_for
     ]
     held_leases.add(attempts, time.monotonic())
     execution.add(attempts)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await execution.idle.wait()
     assert (gone, ended) == ([1], [2])
     assert ran == ["once"]

@@ -7,6 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from engine import PATIENCE_SECONDS
 from evertick.config.settings import Settings
 from evertick.metrics.exposition import MEDIA_TYPE
 from evertick.runtime.metrics_server import MetricsServer, serving_metrics
@@ -68,7 +69,7 @@ async def test_clients_that_say_nothing_do_not_keep_it_from_stopping() -> None:
     server = MetricsServer(some_page)
     port = int((await server.start("127.0.0.1", 0)).rpartition(":")[2])
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await server.stop()
         for reader, writer in streams:
             with suppress(ConnectionResetError):
@@ -91,7 +92,7 @@ async def exchanged(address: str, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
     writer.write(sent)
     try:
-        return await asyncio.wait_for(reader.read(), 60)
+        return await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
     except ConnectionResetError:
         return b""
     finally:

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 import postgres
-from engine import Holder, Planned, add_job, lease
+from engine import PATIENCE_SECONDS, Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
 from evertick.runtime import timeouts
 from evertick.store.archive.days import ArchiveMarks, ArchiveSummary
@@ -55,12 +55,12 @@ async def _wakeups(pool: Pool, url: DatabaseAddress) -> Diagnosis:
 async def test_wake_ups_are_tried(
     postgres_server: postgres.Server, pool: Pool, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = timeouts.LISTEN._replace(command_seconds=1)
-    monkeypatch.setattr(timeouts, "LISTEN", quick)
+    monkeypatch.setattr(timeouts, "LISTEN", timeouts.LISTEN._replace(command_seconds=PATIENCE_SECONDS))
     assert (await _wakeups(pool, database_url)).level is Level.OK
     async with pgbouncer(database_url) as pooler, await open_pool(pooler.url) as pooled:
         assert (await examine(pooled, LIFETIME))[0].what.endswith(", through a pooler")
         assert (await _wakeups(pooled, Location(pooler.url, direct_url=database_url))).level is Level.OK
+        monkeypatch.setattr(timeouts, "LISTEN", timeouts.LISTEN._replace(command_seconds=1))
         without = await _wakeups(pooled, pooler.url)
         assert without.level is Level.WARNING
         assert "EVERTICK_DATABASE_DIRECT_URL" in str(without.todo)

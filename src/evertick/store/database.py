@@ -34,6 +34,10 @@ from evertick.store.pooled_connections import PooledConnection, is_pooled
 CONNECT_SECONDS = 10
 """For each host of a URL by itself."""
 COMMAND_SECONDS = 60
+IDLE_SECONDS = 10
+"""A session that freezes inside a transaction does not keep rows locked for longer."""
+LOCK_SECONDS = 20
+"""So long a session without `Timeouts` waits for rows that another has locked."""
 SERVER_SHARE = 0.9
 """Of the time for a statement: after it the server cancels the statement and says so, unless the line is slow."""
 
@@ -48,9 +52,6 @@ _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     # A plan made while a table is empty would read all of it, and live on when it has grown.
     "enable_seqscan": "off",
-    # A session that freezes inside a transaction must not keep rows locked, and others must not wait without end.
-    "idle_in_transaction_session_timeout": "10s",
-    "lock_timeout": "20s",
     "jit": "off",  # compiling costs short statements more than it saves
 }
 
@@ -254,9 +255,13 @@ async def _keep_session(_: asyncpg.Connection) -> None:
 
 def _options(timeouts: Timeouts | None) -> dict[str, Any]:
     """What `_dial` takes: the settings of a session, and the time for a statement."""
-    if timeouts is None:
-        return {"settings": _SETTINGS, "command_timeout": COMMAND_SECONDS}
     settings = _SETTINGS | {
+        "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
+        "lock_timeout": f"{LOCK_SECONDS}s",
+    }
+    if timeouts is None:
+        return {"settings": settings, "command_timeout": COMMAND_SECONDS}
+    settings |= {
         "lock_timeout": f"{int(timeouts.lock_seconds * 1000)}ms",
         "statement_timeout": f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms",
     }

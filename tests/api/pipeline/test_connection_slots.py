@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick.api import services
 from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
@@ -19,9 +19,25 @@ from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.jobs.create import create
 from faults.proxy import Proxy
 
+LOCK_SECONDS = 10.0
+"""Long enough for what others ask meanwhile on a slow machine."""
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
+@pytest.fixture
+def lock_seconds() -> float:
+    """For how long a request waits for a row that somebody has locked: longer than any test."""
+    return PATIENCE_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch, lock_seconds: float) -> None:
+    patient = timeouts.API._replace(command_seconds=2 * PATIENCE_SECONDS, lock_seconds=lock_seconds)
+    monkeypatch.setattr(timeouts, "API", patient)
+    monkeypatch.setattr(services, "WAIT_SECONDS", PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("lock_seconds", [LOCK_SECONDS])
 async def test_requests_that_wait_for_one_row_leave_room_for_other_tenants_workers_and_probes(
     admin: Caller, callers: Callers, connection: asyncpg.Connection, pool: Pool
 ) -> None:
@@ -36,13 +52,12 @@ async def test_requests_that_wait_for_one_row_leave_room_for_other_tenants_worke
             for number in range(12)
         ]
         await until(lambda: pool.fetchval(f"SELECT ({_WAITING}) >= 4"))
-        began = time.monotonic()
         assert (await worker.post("/workers/w/heartbeat", json={})).status_code == 200
         assert (await other.get("/jobs")).status_code == 200
         await other.create()
         assert await pool.fetchval(_WAITING) == 4, "half of the connections"
         assert (await worker.get(f"{callers.address}/readyz")).status_code == 200
-        assert time.monotonic() - began < 1
+        assert not any(edit.done() for edit in edits)
         done, _ = await asyncio.wait(edits, return_when=asyncio.FIRST_COMPLETED)
         refused = done.pop().result()
         is_problem(refused, 503, "unavailable")
@@ -126,7 +141,7 @@ async def test_previews_of_one_tenant_leave_the_connections_of_workers_alone(
             for number in range(12)
         ]
         await until(lambda: pool.fetchval(f"SELECT ({_WAITING}) >= 4"))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await worker.lease(wait_seconds=0) == []
             assert (await other.post("/schedules/preview", json={"schedule": "@daily"})).status_code == 200
         assert await pool.fetchval(_WAITING) == 4, "half of the connections that all share"
@@ -168,7 +183,7 @@ def test_what_others_or_a_stop_are_to_blame_for_may_be_tried_again(error: Except
 async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_stops(
     database_url: str, admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeouts, "API", Timeouts(connection_seconds=1, command_seconds=1, lock_seconds=1))
+    monkeypatch.setattr(timeouts, "API", Timeouts(connection_seconds=5, command_seconds=5, lock_seconds=5))
     proxy = Proxy(database_url)
     try:
         server = ApiServer(proxy.url, Settings(port=0), connections=2)
@@ -181,7 +196,7 @@ async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_
             await until(lambda: _is_unready(caller, server.address))
             assert (await caller.get(f"{server.address}/livez")).status_code == 200
             is_problem(await caller.get("/jobs"), 503, "unavailable")
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await server.stop()
     finally:
         proxy.stop()

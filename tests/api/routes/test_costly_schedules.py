@@ -3,9 +3,7 @@
 import asyncio
 import inspect
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -14,12 +12,13 @@ import httpx
 import pytest
 
 from api.callers import JOB, TARGET, Caller, Callers, is_problem
-from engine import AT, until
+from engine import AT, stop_clock, until
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.zoned import ZonedTicks
 from evertick.runtime import background
 from evertick.runtime.background import MAX_PENDING_PER_TENANT
 from evertick.usecases.jobs import create_many
+from roles.costly import held_thread
 
 CONNECTIONS = 8
 """Of the server in these tests."""
@@ -55,24 +54,6 @@ def on_the_loop() -> Iterator[list[str]]:
         yield found
     finally:
         sys.setprofile(None)
-
-
-@asynccontextmanager
-async def held_thread() -> AsyncIterator[None]:
-    """The background thread computes for somebody else all the while."""
-    begun, may_end = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        may_end.wait()
-
-    holding = asyncio.create_task(background.run("somebody else", hold))
-    await asyncio.to_thread(begun.wait)
-    try:
-        yield
-    finally:
-        may_end.set()
-        await holding
 
 
 async def until_waiting(tenant_id: int, count: int) -> None:
@@ -283,6 +264,7 @@ async def test_previews_are_limited_as_submissions_are(callers: Callers, connect
         "UPDATE tenants SET submits_per_second = 1, submit_burst = 1 WHERE tenant_id = $1", tenant_id
     )
     viewer = await callers.make("viewer", tenant_id)
+    await stop_clock(connection)
     first, second = [await viewer.post("/schedules/preview", json={"schedule": "@daily"}) for _ in range(2)]
     assert first.status_code == 200
     assert is_problem(second, 429, "over-quota")["quota"] == "submit_rate"

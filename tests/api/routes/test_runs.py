@@ -7,7 +7,7 @@ import pytest
 
 from api.callers import Caller, Callers, is_problem, pointers
 from api.processes import served
-from engine import until
+from engine import stop_clock, until
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -179,6 +179,7 @@ async def test_a_replay_of_many_draws_from_the_rate_at_which_its_tenant_may_subm
     # One for the request itself, and two for what it replays.
     await connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 3 WHERE tenant_id = 1")
     operator = await callers.make("operator")
+    await stop_clock(connection)
     answer = (await operator.post("/dead-letters:replay", json={})).json()
     assert (answer["replayed"], answer["has_more"]) == (2, True)
     assert len((await operator.get("/dead-letters")).json()) == 2
@@ -194,6 +195,7 @@ async def test_a_replay_that_was_undone_because_of_others_draws_from_the_rate_on
         await _dead(admin, name=f"job {number}")
     await connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 3 WHERE tenant_id = 1")
     operator = await callers.make("operator")
+    await stop_clock(connection)
     await connection.execute(
         f"""
         CREATE SEQUENCE tries;

@@ -123,14 +123,17 @@ async def test_up_serves_https_to_who_trusts_the_certificate(
             job = await client.jobs.create(schedule="manual", target={"type": "worker", "handler": "h"})
             assert [each.job_id async for each in client.jobs.list()] == [job.job_id]
         monkeypatch.delenv("SSL_CERT_FILE")
-        async with httpx.AsyncClient(trust_env=False) as stranger:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
             with pytest.raises(httpx.ConnectError, match="self-signed"):
                 await stranger.get(f"{said[1]}/livez")
         assert await up.stop() == 0
 
 
 async def test_plain_http_is_refused(database_url: str, files: Files) -> None:
-    async with serving(database_url, files.settings) as server, httpx.AsyncClient(trust_env=False) as client:
+    async with (
+        serving(database_url, files.settings) as server,
+        httpx.AsyncClient(trust_env=False, timeout=120) as client,
+    ):
         with pytest.raises(httpx.TransportError):
             await client.get(server.address.replace("https:", "http:") + "/livez")
 
@@ -149,7 +152,7 @@ async def test_a_renewed_certificate_is_used_for_new_connections_and_old_ones_go
             return await name_in_certificate(server) == "second"
 
         await until(is_new)
-        async with httpx.AsyncClient(verify=trusting(files.cert), trust_env=False) as client:
+        async with httpx.AsyncClient(verify=trusting(files.cert), trust_env=False, timeout=120) as client:
             assert (await client.get(f"{server.address}/livez")).status_code == 200
         assert await answer_to(reader, writer) == b"HTTP/1.1 200 OK\r\n"
 
@@ -276,7 +279,7 @@ def test_who_does_not_read_an_answer_is_disconnected(
     async def serve() -> None:
         async with (
             serving(database_url, files.settings) as server,
-            httpx.AsyncClient(verify=trusting(files.cert), trust_env=False) as other,
+            httpx.AsyncClient(verify=trusting(files.cert), trust_env=False, timeout=120) as other,
             connected(server, trusting(files.cert)) as (_, writer),
         ):
             writer.transport.pause_reading()  # type: ignore[attr-defined]

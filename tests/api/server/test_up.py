@@ -24,11 +24,11 @@ async def test_up_says_where_it_is_and_shows_the_key_once(data_dir: Path) -> Non
         assert said
         assert shown
         headers = {"Authorization": f"Bearer {shown[1]}"}
-        async with httpx.AsyncClient(base_url=said[1], headers=headers, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=said[1], headers=headers, trust_env=False, timeout=120) as client:
             assert (await client.get("/readyz")).json()["ready"] is True
             job = {"schedule": "now", "target": {"type": "worker", "handler": "h"}}
             assert (await client.post("/api/v1/jobs", json=job)).status_code == 201
-            leased = await client.post("/api/v1/queues/default/lease", json={"worker_id": "w"}, timeout=20)
+            leased = await client.post("/api/v1/queues/default/lease", json={"worker_id": "w"})
             assert len(leased.json()["attempts"]) == 1
         assert await up.stop() == 0
     async with evertick("up", *where) as again:

@@ -16,6 +16,8 @@ ATTACKER = "127.0.0.2"
 of 127.0.0.0/8 is the machine itself (`local`), which has no limit of its own."""
 HANGING = "hanging at the victim's host"
 """Counted by the victim, not by the attacker."""
+MAX_EXTENSIONS = 8
+"""On a busy machine an attack may go on for so many times its length until what is to come of it did."""
 NEW_YORK = {"timezone": "America/New_York", "dst_gap": "skip"}
 WORKER_TARGET = {"type": "worker", "queue": "attack", "handler": "none"}
 BROKEN = (OSError, httpx.HTTPError, asyncio.IncompleteReadError, RuntimeError)

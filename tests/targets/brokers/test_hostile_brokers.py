@@ -30,7 +30,8 @@ from evertick.targets.brokers.stream import tls_context
 from secured_server import write_certificates
 from targets.brokers.publishing import Guard, failure_of, message, publishing
 
-SECONDS = 10
+SECONDS = 120
+"""On a machine of any speed: reaching it means that something hangs."""
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

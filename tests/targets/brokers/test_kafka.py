@@ -16,6 +16,7 @@ from targets.brokers.publishing import (
     MANY,
     NAMES,
     UNWRITABLE,
+    WAIT_SECONDS,
     Guard,
     failure_beside,
     failure_in_batch,
@@ -83,7 +84,7 @@ def test_a_key_has_the_partition_that_other_producers_give_it(key: str) -> None:
 
 
 async def test_a_missing_topic_fails_at_once_and_is_not_created(kafka_server: KafkaServer) -> None:
-    async with publishing(open_publisher, settings(kafka_server)) as kafka, asyncio.timeout(20):
+    async with publishing(open_publisher, settings(kafka_server)) as kafka, asyncio.timeout(WAIT_SECONDS):
         failure = await failure_of(kafka.publish(message(topic="no-such", key="a")))
     assert str(failure) == "topic no-such does not exist"
     assert (failure.retryable, failure.is_broker_down) == (True, False)

@@ -13,9 +13,9 @@ from nats.js import JetStreamContext
 from engine import until
 from evertick.targets.brokers import stream
 from evertick.targets.brokers.nats import open_publisher
+from ports import free_ports
 from secured_server import write_certificates
 from servers.nats import NatsServer
-from servers.process import free_ports
 from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,

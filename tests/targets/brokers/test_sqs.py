@@ -16,11 +16,12 @@ from evertick.targets.brokers.sqs import open_publisher, signed_headers
 from evertick.targets.egress.guard import EgressPolicy, Guard as EgressGuard
 from evertick.targets.egress.resolution import SystemResolver
 from evertick.targets.egress.slots import one_tenant
+from ports import free_ports
 from servers.aws import REGION, AwsServer
-from servers.process import free_ports
 from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
+    WAIT_SECONDS,
     Guard,
     failure_beside,
     failure_of,
@@ -93,7 +94,7 @@ async def test_a_fifo_queue_keeps_order_and_drops_repeats(aws_server: AwsServer)
 
 async def test_a_fifo_queue_takes_one_message_after_the_other(aws_server: AwsServer) -> None:
     url = await create_queue(aws_server, "in-turn.fifo")
-    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs, asyncio.timeout(10):
+    async with publishing(open_publisher, settings(aws_server), SECRETS) as sqs, asyncio.timeout(WAIT_SECONDS):
         for number in range(3):
             await sqs.publish(message(number, queue_url=url, group_id="job_1"))
     assert len(await read_queue(aws_server, url)) == 3

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from engine import PATIENCE_SECONDS
 from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted, Succeeded
 from evertick.domain.breaker import TenantHost
 from evertick.executor.sources.http.source import RemoteAttempt
@@ -113,7 +114,7 @@ async def test_while_many_wait_a_few_free_slots_are_not_filled_at_once_but_soon(
         sending.stored("")
     await turns()
     assert len(publisher.taken) == PER_CONNECTION
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await publisher.until_taken(PER_CONNECTION + 3)
     for sending in publisher.taken[3 : 3 + WORTH_SENDING]:
         sending.stored("")
@@ -137,7 +138,7 @@ async def test_what_waited_for_a_slot_while_the_process_stood_still_is_not_sent(
     publisher.taken[1].stored("")
     late = Call(PER_CONNECTION + 2)
     delivery.begin([late])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await publisher.until_taken(PER_CONNECTION + 1)
     assert [type(call.outcome) for call in calls if call.outcome] == [Succeeded, Succeeded, NotStarted, NotStarted]
     assert publisher.taken[PER_CONNECTION:] == publisher.taken[-1:]

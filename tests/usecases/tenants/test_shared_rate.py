@@ -9,7 +9,7 @@ import pytest
 
 from api.callers import JOB, Callers, is_problem
 from cli.commands import Cli
-from engine import until
+from engine import stop_clock, until
 from evertick import App
 from evertick.api.server import ApiServer
 from evertick.config.settings import Settings
@@ -28,10 +28,7 @@ BURST = 100
 @pytest.fixture
 async def frozen(connection: asyncpg.Connection) -> asyncpg.Connection:
     """A database whose clock stands still: no token is added."""
-    await connection.execute(
-        "DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE"
-        " AS %L', format('SELECT %L::timestamptz', clock_timestamp())); END $$"
-    )
+    await stop_clock(connection)
     return connection
 
 
