@@ -13,19 +13,11 @@ from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from evertick.domain.attempt import (
-    MAX_OUTPUT_BYTES,
-    Attempt,
-    AttemptOutcome,
-    Deferred,
-    Failed,
-    HandedOver,
-    NotStarted,
-    Succeeded,
-)
+from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.errors import EvertickError
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.job.checks import MAX_DEPTH, UNSTORABLE
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.runtime.logs import run_fields
