@@ -1,14 +1,14 @@
-"""`docs/reference/cli.md`: every command with its arguments and options, from Typer."""
+"""`docs/reference/cli.md`: every command with its arguments and options, from Click."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
-import typer
+import click
 
 from evertick.cli.main import app
+from evertick.cli.signatures import first_sentence, split_examples
 
 _INTRO = """\
 # Command line
@@ -28,7 +28,6 @@ the embedded one in the data directory ([settings](../settings.md))."""
 
 _SHARED_AT = 20
 """An option that so many commands have, with the same words, is described once."""
-_MARKUP = re.compile(r"\[/?(?:bold|dim|italic)\]")
 
 
 class _Command(NamedTuple):
@@ -45,7 +44,7 @@ class _Command(NamedTuple):
 
 
 def cli_page() -> str:
-    root = typer.main.get_command(app)
+    root = app
     commands = list(_commands(root, ("evertick",)))
     rows = Counter(_row(option) for each in commands for option in each.options)
     shared = [row for row, count in rows.items() if count >= _SHARED_AT]
@@ -56,7 +55,7 @@ def cli_page() -> str:
             group = each.path[1]
             parts.append(f"## {group}")
             if len(each.path) > 2:
-                parts.append(_plain(root.load(group).help).partition("\n\n")[0])
+                parts.append(first_sentence(root.load(group).help))
         parts += _described(each, set(shared))
     return "\n\n".join(parts) + "\n"
 
@@ -65,27 +64,27 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[_Command]:
     if not hasattr(command, "list_commands"):
         yield _Command(path, command)
         return
-    context = typer.Context(command, info_name=path[-1])
+    context = click.Context(command, info_name=path[-1])
     for name in command.list_commands(context):
         yield from _commands(_child(command, context, name), (*path, name))
 
 
-def _child(group: Any, context: typer.Context, name: str) -> Any:
+def _child(group: Any, context: click.Context, name: str) -> Any:
     """A command itself: the help of its group has only its first sentence, so as not to import it."""
     return group.load(name) if name in getattr(group, "later", {}) else group.get_command(context, name)
 
 
 def _overview(root: Any) -> str:
-    names = root.list_commands(typer.Context(root, info_name="evertick"))
-    rows = [f"| [`{name}`](#{name}) | {_first_line(root.load(name).help)} |" for name in names]
+    names = root.list_commands(click.Context(root, info_name="evertick"))
+    rows = [f"| [`{name}`](#{name}) | {_cell(first_sentence(root.load(name).help))} |" for name in names]
     return "\n".join(["| command | does |", "|---|---|", *rows])
 
 
 def _described(each: _Command, shared: set[str]) -> Iterator[str]:
     if len(each.path) > 2:
         yield f"### {' '.join(each.path[1:])}"
-    text, _, examples = _plain(each.command.help).partition("Examples\n\n")
-    yield text.strip()
+    text, examples = split_examples(each.command.help)
+    yield text
     yield f"```text\n{_usage(each)}\n```"
     if each.arguments:
         yield _table("argument", [_row(argument) for argument in each.arguments])
@@ -95,8 +94,7 @@ def _described(each: _Command, shared: set[str]) -> Iterator[str]:
     if also := [option.opts[0] for option in each.options if _row(option) in shared]:
         yield "Also: " + ", ".join(f"`{name}`" for name in also) + "."
     if examples:
-        lines = [f"$ {line.strip()}" for line in examples.splitlines() if line.strip()]
-        yield "```console\n" + "\n".join(lines) + "\n```"
+        yield "```console\n" + "\n".join(f"$ {line}" for line in examples) + "\n```"
 
 
 def _usage(each: _Command) -> str:
@@ -117,7 +115,7 @@ def _row(parameter: Any) -> str:
         names += f" `{value}`" if value else ""
     else:
         names = f"`{_argument(parameter)}`"
-    notes = [_plain(parameter.help), *_default(parameter), *(["Required."] if _is_required_option(parameter) else [])]
+    notes = [parameter.help, *_default(parameter), *(["Required."] if _is_required_option(parameter) else [])]
     return f"| {names} | {_cell(' '.join(filter(None, notes)))} |"
 
 
@@ -128,15 +126,14 @@ def _is_required_option(parameter: Any) -> bool:
 def _value(option: Any) -> str:
     if option.is_flag:
         return ""
-    kind = option.type_descriptor.annotation
-    if isinstance(kind, type) and issubclass(kind, Enum) and not option.metavar:
-        return "|".join(str(choice.value) for choice in kind)
-    return option.metavar or getattr(kind, "__name__", str(kind)).upper()
+    if isinstance(option.type, click.Choice) and not option.metavar:
+        return "|".join(option.type.choices)
+    return option.metavar or option.type.name.partition(" ")[0].upper()
 
 
 def _default(parameter: Any) -> list[str]:
     default = parameter.default
-    if callable(default) or default in (None, False, (), [], ""):
+    if parameter.required or callable(default) or default in (None, False, (), [], ""):
         return []
     if default is True:
         return ["On by default."]
@@ -145,14 +142,6 @@ def _default(parameter: Any) -> list[str]:
 
 def _table(head: str, rows: Iterable[str]) -> str:
     return "\n".join([f"| {head} | meaning |", "|---|---|", *rows])
-
-
-def _plain(text: str | None) -> str:
-    return _MARKUP.sub("", text or "").replace("\\[", "[").strip()
-
-
-def _first_line(text: str | None) -> str:
-    return _cell(_plain(text).partition("\n\n")[0])
 
 
 def _cell(text: str) -> str:

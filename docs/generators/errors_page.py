@@ -7,8 +7,8 @@ from typing import Any
 
 import evertick
 from evertick.api.problems import Kind
-from evertick.domain.admission import QuotaName
 from evertick.domain.errors import EvertickError
+from evertick.domain.limits import QuotaName
 
 _INTRO = """\
 # Errors

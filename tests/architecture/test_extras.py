@@ -112,8 +112,7 @@ def test_the_help_knows_which_commands_need_the_server() -> None:
     named = {line.split()[0] for line in listed.splitlines() if "needs the server" in line}
     code = """
 from evertick.cli.main import COMMANDS, app
-import typer
-root = typer.main.get_command(app)
+root = app
 for name in COMMANDS:
     found = root.resolve_command(root.make_context("evertick", [name, "--help"]), [name])[1]
     if "needs the server" in (found.help or ""):

@@ -8,7 +8,7 @@ import pytest
 
 from evertick.config.reading import PREFIX
 from evertick.config.settings import Settings
-from evertick.domain.admission import QuotaName
+from evertick.domain.limits import QuotaName
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))

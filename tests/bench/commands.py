@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from evertick.cli.main import app
 from evertick.store.database import connect

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
 
 import postgres
 from bench.commands import bench, databases, fetched
@@ -94,7 +94,7 @@ def test_missing_runs_and_duplicates_are_a_failure(
     async def run(testbed: testbeds.Testbed, options: NoOptions) -> dict[str, Any]:
         return figures
 
-    with pytest.raises(typer.Exit) as failed:
+    with pytest.raises(click.exceptions.Exit) as failed:
         run_scenario(
             Scenario("unsound", "", "", NoOptions, run),
             NoOptions(),
@@ -112,7 +112,7 @@ def test_a_process_that_dies_is_a_failure_with_the_end_of_its_log(
         await (await testbed.fleet.start("stranger", "no_such_module")).line()
         return {}
 
-    with pytest.raises(typer.Exit) as failed:
+    with pytest.raises(click.exceptions.Exit) as failed:
         run_scenario(
             Scenario("broken", "", "", NoOptions, run),
             NoOptions(),

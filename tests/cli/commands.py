@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Self
 
-import typer
-from typer.testing import CliRunner, Result
+import click
+from click.testing import CliRunner, Result
 
 from evertick.cli.main import app
 
@@ -42,10 +42,10 @@ class Cli:
 
 def unknown_words(arguments: Sequence[str]) -> set[str]:
     """The commands and options of a command line that do not exist. Values are not looked at."""
-    command: Any = typer.main.get_command(app)
+    command: Any = app
     rest = list(arguments)
     while rest and hasattr(command, "list_commands"):
-        context, group, name = typer.Context(command), command, rest.pop(0)
+        context, group, name = click.Context(command), command, rest.pop(0)
         if name in getattr(group, "later", {}):
             command = group.load(name)  # imported when it is called
             continue

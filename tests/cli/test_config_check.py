@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from evertick.cli.main import app
 
@@ -44,12 +44,16 @@ def test_a_file_that_is_not_toml_is_reported_once(directory: Path) -> None:
 
 
 def test_shell_completion_knows_the_commands() -> None:
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
-    assert "--install-completion" in shown
     found = CliRunner().invoke(
         app,
         [],
-        env={"_EVERTICK_COMPLETE": "complete_bash", "COMP_WORDS": "evertick dead", "COMP_CWORD": "1"},
+        env={"_EVERTICK_COMPLETE": "bash_complete", "COMP_WORDS": "evertick dead", "COMP_CWORD": "1"},
         prog_name="evertick",
     )
-    assert found.stdout.strip() == "dead-letters"
+    assert found.stdout.strip() == "plain,dead-letters"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_the_shell_calls_the_completion(shell: str) -> None:
+    script = CliRunner().invoke(app, ["completion", shell], prog_name="evertick").stdout
+    assert f"_EVERTICK_COMPLETE={shell}_complete" in script

@@ -2,7 +2,7 @@
 
 import socket
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from evertick.cli.main import app
 from faults.proxy import Proxy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from cli.processes import evertick
 from engine import until

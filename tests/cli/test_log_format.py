@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from cli.processes import evertick
 from engine import until

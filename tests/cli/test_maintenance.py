@@ -3,7 +3,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import postgres
 from evertick.cli.main import app

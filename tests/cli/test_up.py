@@ -8,7 +8,7 @@ import asyncpg
 import httpx
 import pytest
 from aiohttp import web
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import postgres
 from cli.commands import Cli

@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import httpx
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from cli.commands import Cli
 from cli.processes import evertick

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-import typer
-
 from evertick.cli.main import app
 from evertick.config.reading import FILE_SUFFIX, PREFIX
 from evertick.config.settings import Settings
@@ -16,10 +14,9 @@ DEPLOY = ROOT / "deploy"
 
 def parse(arguments: Sequence[str]) -> str:
     """The name of the command that these arguments of `evertick` call. Raises click's UsageError if they are wrong."""
-    root = typer.main.get_command(app)
-    context = root.make_context("evertick", list(arguments))
+    context = app.make_context("evertick", list(arguments))
     name, *rest = arguments
-    _, command, _ = root.resolve_command(context, [name])  # type: ignore[attr-defined]
+    _, command, _ = app.resolve_command(context, [name])
     assert command is not None, f"there is no command {name}"
     command.make_context(name, rest, parent=context)
     return name

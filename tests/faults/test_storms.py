@@ -3,8 +3,8 @@
 import asyncio
 import random
 
-from evertick.contract.jobs import Missed
 from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.policies import Missed
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume

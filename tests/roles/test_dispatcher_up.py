@@ -7,8 +7,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from click.testing import CliRunner
 from standardwebhooks import Webhook
-from typer.testing import CliRunner
 
 from cli.commands import Cli
 from cli.processes import evertick

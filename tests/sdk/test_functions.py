@@ -4,7 +4,7 @@ import functools
 import inspect
 import pickle
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, TypedDict
@@ -122,6 +122,25 @@ async def test_a_payload_that_does_not_fit_is_refused_before_it_is_stored() -> N
         await app.submit(greet, {"customer": {"name": "Ada"}})
     with pytest.raises(InvalidInput, match="bill got an unexpected keyword argument 'max_retries'"):
         bill.submit_sync("c1", max_retries=5)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dely": "3d"}, "dely: is not a known option: did you mean 'delay'?"),
+        ({"max_retrys": 5}, "max_retrys: is not a known option: did you mean 'max_retries'?"),
+        ({"conection": None}, "conection: is not a known option: did you mean 'connection'?"),
+        ({"delay": "3 dayz"}, "delay: '3 dayz': write it as '90s', '2h' or '3d', or as a timedelta, at most 100 years"),
+        ({"delay": timedelta(days=40_000)}, "delay: datetime.timedelta(days=40000): write it as"),
+    ],
+)
+async def test_a_mistaken_option_of_submit_is_named_as_it_was_written(
+    database_url: str, options: dict[str, Any], reason: str
+) -> None:
+    async with App(database_url=database_url) as app:
+        with pytest.raises(InvalidInput) as refused:
+            await app.submit("anything", **options)
+    assert str(refused.value).startswith(reason)
 
 
 async def test_fields_of_the_job_stand_beside_the_arguments_or_in_options(

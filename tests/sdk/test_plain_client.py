@@ -1,16 +1,23 @@
-"""The client of the command line, which calls plain http by the standard library."""
+"""The client of the command line, which calls plain http by the standard library, and without an event loop."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from evertick.client.client import PlainClient
 from evertick.client.errors import Unreachable
+from evertick.client.plain_transport import run_plain
+from evertick.contract.job import Job
 
 KEY = "evt_key"
+ANSWER = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n%b\r\n[]"
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -31,28 +38,53 @@ async def serving(answers: list[bytes], asked: asyncio.Event) -> AsyncIterator[s
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_a_request_that_nobody_answers_can_be_cancelled() -> None:
+async def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run it as the command line does, beside the server of the test."""
+    return await asyncio.to_thread(run_plain, work)
+
+
+async def jobs_of(client: PlainClient) -> list[Job]:
+    return [job async for job in client.jobs.list()]
+
+
+async def test_ctrl_c_ends_a_request_that_nobody_answers() -> None:
     asked = asyncio.Event()
     async with serving([], asked) as url:
-        request = asyncio.create_task(PlainClient(url, api_key=KEY, timeout=3600, retries=0).stats())
+        command = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "evertick.cli", "jobs", "list", "--url", url),
+            env={**os.environ, "EVERTICK_API_KEY": KEY},
+            stderr=asyncio.subprocess.PIPE,
+        )
         await asked.wait()
-        request.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await request
-        await asyncio.get_running_loop().shutdown_default_executor()
-    assert [each.name for each in threading.enumerate() if each.name.startswith("asyncio_")] == []
+        command.send_signal(signal.SIGINT)
+        _, errors = await command.communicate()
+    assert (command.returncode, errors.strip()) == (1, b"Aborted!")
 
 
 async def test_a_link_of_a_proxy_does_not_hide_the_next_page() -> None:
-    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n%b\r\n[]"
     links = b'Link: </api/v1/jobs?cursor=a>; rel="next"\r\nLink: </style.css>; rel=preload\r\n'
-    answers = [answer % links, answer % b""]
+    answers = [ANSWER % (b"200 OK", links), ANSWER % (b"200 OK", b"")]
     async with serving(answers, asyncio.Event()) as url:
-        assert [job async for job in PlainClient(url, api_key=KEY, retries=0).jobs.list()] == []
+        assert await run(jobs_of(PlainClient(url, api_key=KEY, retries=0))) == []
     assert answers == [], "both pages were asked for"
 
 
+async def test_a_call_that_failed_temporarily_is_repeated() -> None:
+    answers = [ANSWER % (b"503 Service Unavailable", b"Retry-After: 0\r\n"), ANSWER % (b"200 OK", b"")]
+    async with serving(answers, asyncio.Event()) as url:
+        assert await run(jobs_of(PlainClient(url, api_key=KEY, retries=1))) == []
+    assert answers == []
+
+
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
-async def test_a_name_that_no_host_has_is_unreachable(host: str) -> None:
+def test_a_name_that_no_host_has_is_unreachable(host: str) -> None:
     with pytest.raises(Unreachable):
-        await PlainClient(f"http://{host}:1", api_key=KEY, retries=0).stats()
+        run_plain(PlainClient(f"http://{host}:1", api_key=KEY, retries=0).stats())
+
+
+def test_work_that_waits_for_more_is_refused() -> None:
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="awaits more"):
+        run_plain(wait())

@@ -185,6 +185,19 @@ async def test_a_removed_job_that_an_old_process_brought_back_goes_although_its_
         assert await states(connection) == {"kept": "active"}
 
 
+async def test_what_an_older_evertick_declares_is_no_orphan_though_it_does_not_note_its_names(
+    database_url: str, connection: asyncpg.Connection
+) -> None:
+    version = versions(database_url, "delete")
+    with_it, without = {"kept": "@hourly", "back": "@hourly"}, {"kept": "@hourly"}
+    await start(version(with_it))
+    await start(version(without))
+    await start(version(with_it))  # a rollback, to an Evertick without the column
+    assert await connection.execute("UPDATE app_versions SET names = NULL WHERE 'back' = ANY(names)") == "UPDATE 1"
+    await start(version(without))
+    assert await states(connection) == {"kept": "active", "back": "active"}
+
+
 async def test_what_a_person_has_labelled_or_paused_stays_so(database_url: str, connection: asyncpg.Connection) -> None:
     version = versions(database_url, "delete")
     async with version({"declared": "@hourly"}) as app:

@@ -16,7 +16,8 @@ import pytest
 from engine import PATIENCE_SECONDS, until
 from evertick import App, DoNotRetry, InvalidInput, ResultNotKept, Run, RunCancelled, RunFailed
 from evertick.client import AsyncClient
-from evertick.domain.attempt import MAX_OUTPUT_BYTES, SUCCEEDED, NotRecorded, Succeeded
+from evertick.domain.attempt import SUCCEEDED, NotRecorded, Succeeded
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 from evertick.executor.recorder import Recorder
 from evertick.executor.source import AttemptCounters
 from evertick.runtime.loop import Loop

@@ -338,3 +338,15 @@ def test_the_directory_of_another_user_is_named_as_the_fault_it_is(
         EmbeddedServerError, match=f"{tmp_path} belongs to user {owner}, .* as user 54321: .*--data-dir"
     ):
         EmbeddedServer(tmp_path).start()
+
+
+@as_root
+def test_root_is_told_that_a_directory_belongs_to_another_user(tmp_path: Path) -> None:
+    server = EmbeddedServer(tmp_path)
+    server.cluster.mkdir()
+    os.chown(server.cluster, 54321, -1)
+    with pytest.raises(
+        EmbeddedServerError,
+        match=f"{server.cluster} belongs to user 54321, .* runs as user pgserver",
+    ):
+        server.start()

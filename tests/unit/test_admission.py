@@ -11,7 +11,6 @@ from evertick.domain.admission import (
     AdmissionRequest,
     Admitted,
     Quota,
-    QuotaName,
     Refused,
     Throttled,
     Usage,
@@ -19,6 +18,7 @@ from evertick.domain.admission import (
     with_rate,
 )
 from evertick.domain.errors import InvalidInput
+from evertick.domain.limits import QuotaName
 from evertick.domain.rate_bucket import Drawn, Rate
 
 RATE = Rate(per_second=3, burst=5)

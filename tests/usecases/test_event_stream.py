@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 
 from evertick.contract.events import Event, EventStreamRequest
-from evertick.contract.job import Job, JobStatus
-from evertick.contract.jobs import Missed
+from evertick.contract.job import Job
 from evertick.contract.runs import RunDetail
 from evertick.domain.errors import InvalidInput
 from evertick.domain.events import PUBLIC, STORED, EventType
+from evertick.domain.policies import Missed
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
-from evertick.domain.states import FINAL_RUNS
+from evertick.domain.states import FINAL_RUNS, JobStatus
 from evertick.runtime import events as runtime_events
 from evertick.store import database
 from evertick.store.database import Pool

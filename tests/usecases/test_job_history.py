@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from evertick.contract.jobs import Missed
+from evertick.domain.policies import Missed
 from evertick.usecases import audit
 from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.job_history import Change, Histories, versions

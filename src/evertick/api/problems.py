@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from evertick.domain.admission import QuotaName, Refused, Throttled
+from evertick.domain.admission import Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
+from evertick.domain.limits import QuotaName
 from evertick.runtime.background import TooBusy
 from evertick.runtime.concurrency import LimitReached
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow

@@ -15,8 +15,8 @@ from evertick.api.pulling_workers import PullingWorkers
 from evertick.api.replica import Replica
 from evertick.contract.server import Ready, Stats
 from evertick.domain.access import KeyRole
-from evertick.domain.attempt import MAX_OUTPUT_BYTES
 from evertick.domain.cluster_identity import explain
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 from evertick.runtime.archive import Archive
 from evertick.runtime.concurrency import Batcher, Cached, InFlight, TenantLimit
 from evertick.runtime.gates import Gates

@@ -48,9 +48,7 @@ Rules = Annotated[int, Option("Number of rules that the jobs in the background s
 PayloadBytes = Annotated[int, Option("Size of the payload of each job.", 0, 60_000)]
 Seconds = Annotated[float, Option("Duration of the measurement.", 1, 86_400)]
 Workers = Annotated[int, Option("Number of worker processes.", 1, 64)]
-Concurrency = Annotated[
-    int | None, Option("Concurrent runs in each worker. [dim](the default of workers)[/dim]", 1, 10_000)
-]
+Concurrency = Annotated[int | None, Option("Concurrent runs in each worker. [default: that of workers]", 1, 10_000)]
 Seed = Annotated[int, Option("Seed of the random workload. The same seed gives the same workload.")]
 
 

@@ -4,27 +4,24 @@ Options name it, else a profile of the config file, else the settings. A key is 
 a profile or from the settings is not used with another URL.
 """
 
-import asyncio
 import os
-import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
-import typer
+import click
 
-from evertick.cli.backends.api import ApiBackend
 from evertick.cli.errors import exit_on_error
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, option_group, optional, settings_with
-from evertick.client.client import AsyncClient, PlainClient
-from evertick.client.plain_transport import is_plain
+from evertick.cli.signatures import Option
 from evertick.config.reading import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, read_settings
 from evertick.config.settings import Settings
 from evertick.domain.errors import InvalidInput
 from evertick.runtime.extras import server_extra
 
 if TYPE_CHECKING:
+    from evertick.cli.backends.api import ApiBackend
     from evertick.cli.backends.database import DatabaseBackend
     from evertick.store.location import DatabaseAddress
     from evertick.usecases.context import TenantContext
@@ -34,12 +31,12 @@ _T = TypeVar("_T")
 DEFAULT_TENANT = "default"
 _PROFILE_KEYS = ("url", "api_key")
 
-_SERVER = "Use the HTTP API of this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]"
-_PROFILE = "Use the server of this profile in the config file. [dim](env EVERTICK_PROFILE)[/dim]"
+_SERVER = "Use the HTTP API of this server, with the key in EVERTICK_API_KEY. (env EVERTICK_URL)"
+_PROFILE = "Use the server of this profile in the config file. (env EVERTICK_PROFILE)"
 ServerUrl = Annotated[str | None, optional("--url", _SERVER, metavar="URL")]
 Profile = Annotated[str | None, optional("--profile", _PROFILE, metavar="NAME")]
 ApiKeyFile = Annotated[Path | None, optional("--api-key-file", "Read the API key from this file.", metavar="FILE")]
-TenantName = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant, with a database.")]
+TenantName = Annotated[str, Option("--tenant", metavar="NAME", help="The tenant, with a database.")]
 
 
 class ServerAccess(NamedTuple):
@@ -87,12 +84,21 @@ tenant_options = option_group(TenantOptions)
 connection_options = option_group(ConnectionOptions)
 
 
-def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]], *, uses_archive: bool = False) -> _T:
-    """Run work on a server or a database and return its result. An error ends the command."""
+def call(
+    options: ConnectionOptions,
+    work: Callable[[Backend], Awaitable[_T]],
+    *,
+    uses_archive: bool = False,
+    waits: bool = False,
+) -> _T:
+    """Run work on a server or a database and return its result. An error ends the command.
+
+    `waits`: the work awaits more than the backend, such as the time until it looks again.
+    """
     with exit_on_error():
         server = _server(options)
         if server is not None:
-            return asyncio.run(_call_api(server, work))
+            return _call_api(server, work, waits=waits)
         with server_extra("a command without --url, which uses a database,"):
             from evertick.cli.backends.database import DatabaseBackend  # noqa: PLC0415 - the API needs no driver
         from evertick.runtime.rate_buckets import open_buckets  # noqa: PLC0415 - as above
@@ -110,10 +116,20 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]], *
     return call_database(options, options.tenant, work_on_database, uses_archive=uses_archive)
 
 
-async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T]]) -> _T:
-    kind = PlainClient if is_plain(server.url) else AsyncClient
-    async with kind(server.url, server.api_key) as client:
-        return await work(ApiBackend(client))
+def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T]], *, waits: bool) -> _T:
+    from evertick.cli.backends.api import ApiBackend  # noqa: PLC0415 - the help needs no client
+    from evertick.client.client import AsyncClient, PlainClient  # noqa: PLC0415
+    from evertick.client.plain_transport import is_plain, run_plain  # noqa: PLC0415
+
+    async def work_on_api(kind: type[AsyncClient]) -> _T:
+        async with kind(server.url, server.api_key) as client:
+            return await work(ApiBackend(client))
+
+    if is_plain(server.url) and not waits:
+        return run_plain(work_on_api(PlainClient))
+    import asyncio  # noqa: PLC0415 - takes as long as the rest of a simple call
+
+    return asyncio.run(work_on_api(AsyncClient))
 
 
 def call_database(
@@ -149,18 +165,18 @@ def _server(options: ConnectionOptions) -> ServerAccess | None:
     """The server to call. A database on the command line overrides a server in the environment or the config file."""
     if options.database_url is not None or options.data_dir is not None:
         if options.url is not None or options.profile is not None:
-            raise typer.BadParameter("a server and a database exclude each other")
+            raise click.BadParameter("a server and a database exclude each other")
         return None
     server = find_server(options.url, options.profile, options.api_key_file)
     if server is not None and options.tenant != DEFAULT_TENANT:
-        raise typer.BadParameter("--tenant needs a database: a server takes the tenant from the key")
+        raise click.BadParameter("--tenant needs a database: a server takes the tenant from the key")
     return server
 
 
 def find_server(url: str | None, profile: str | None, api_key_file: Path | None) -> ServerAccess | None:
     """The server that the options name, else the environment, else the config file. None if none of them names one."""
     if url is not None and profile is not None:
-        raise typer.BadParameter("--url and --profile exclude each other")
+        raise click.BadParameter("--url and --profile exclude each other")
     api_key = None if api_key_file is None else _read_key(api_key_file)
     chosen = profile or (None if url is not None else os.environ.get(PROFILE_VARIABLE))
     if chosen:
@@ -183,6 +199,8 @@ def server_with_key(url: str, api_key: str | None, settings: Settings) -> Server
 
 def read_profile(name: str, api_key: str | None = None) -> ServerAccess:
     """A profile of the config file, with this key or its own. Raises ConfigInvalid with all faults."""
+    import tomllib  # noqa: PLC0415 - most have no file
+
     path = config_file()
     try:
         profiles = tomllib.loads(path.read_text(encoding="utf-8")).get("profiles", {})
@@ -236,7 +254,7 @@ def _read_key(path: Path) -> str:
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"--api-key-file {path}: {error}") from None
+        raise click.BadParameter(f"--api-key-file {path}: {error}") from None
     if not key:
-        raise typer.BadParameter(f"--api-key-file {path}: is empty")
+        raise click.BadParameter(f"--api-key-file {path}: is empty")
     return key

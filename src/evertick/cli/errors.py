@@ -3,20 +3,17 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from evertick.cli.output import print_line
-from evertick.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
-from evertick.config.reading import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
-from evertick.runtime.loop import diagnose_database
-from evertick.store.errors import DatabaseUnreachable, NoDatabase
-from evertick.store.server.programs import EmbeddedServerError
-from evertick.usecases.errors import NameTaken
 
-REJECTIONS = (InvalidFields, InvalidInput, Invalid, Conflict)
-"""Errors of one item of a batch. The next item can still succeed."""
+if TYPE_CHECKING:
+    from evertick.client.errors import ApiError
+
+# What errors there can be is imported when there is one: it takes longer than most commands.
 
 
 class Exit(IntEnum):
@@ -36,16 +33,24 @@ def exit_on_error() -> Iterator[None]:
     except EvertickError as error:
         for line in error_lines(error):
             print_line(f"Error: {line}", err=True)
-        raise typer.Exit(exit_code_of(error)) from None
+        raise click.exceptions.Exit(exit_code_of(error)) from None
     except Exception as error:
+        from evertick.runtime.loop import diagnose_database  # noqa: PLC0415
+
         # The driver has no common class for connection errors: `diagnose_database` recognises them.
         if diagnose_database(error) is None:
             raise
         print_line(f"Error: lost the connection to the database: {type(error).__name__}: {error}", err=True)
-        raise typer.Exit(Exit.UNREACHABLE) from None
+        raise click.exceptions.Exit(Exit.UNREACHABLE) from None
 
 
 def exit_code_of(error: EvertickError) -> Exit:
+    from evertick.client.errors import ApiError, Invalid, Unreachable  # noqa: PLC0415
+    from evertick.config.reading import ConfigInvalid  # noqa: PLC0415
+    from evertick.store.errors import DatabaseUnreachable, NoDatabase  # noqa: PLC0415
+    from evertick.store.server.programs import EmbeddedServerError  # noqa: PLC0415
+    from evertick.usecases.errors import NameTaken  # noqa: PLC0415
+
     match error:
         case DatabaseUnreachable() | EmbeddedServerError() | NoDatabase() | Unreachable():
             return Exit.UNREACHABLE
@@ -61,6 +66,8 @@ def exit_code_of(error: EvertickError) -> Exit:
 
 def error_lines(error: EvertickError) -> list[str]:
     """One line for each fault of an error."""
+    from evertick.client.errors import ApiError, ServerError  # noqa: PLC0415
+
     match error:
         case InvalidFields():
             return fault_lines(error.faults)
@@ -79,5 +86,5 @@ def fault_lines(faults: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{pointer.lstrip('/') or 'job'}: {reason}" for pointer, reason in faults]
 
 
-def _summary(error: ApiError) -> str:
+def _summary(error: "ApiError") -> str:
     return error.detail or error.problem.title or str(error)

@@ -1,17 +1,15 @@
 """The root of the `evertick` command: its options and the list of its commands.
 
 A command is imported when it is called: importing all of them takes seconds. So `--version`, `--help` and completion
-import nothing but Typer.
+import nothing but Click.
 """
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperCommand
+import click
 
-from evertick.cli.lazy import LazyGroup
+from evertick.cli.signatures import CommandGroup
 from evertick.runtime.extras import MissingExtra, has_server, needs_server, server_extra
 from evertick.version import __version__
 
@@ -66,6 +64,10 @@ COMMANDS = {
     "keys": ("keys:app", "Create, list, rotate and revoke API keys."),
     "secrets": ("secrets:app", "Show and rotate webhook secrets, and re-encrypt them."),
     "config": ("config:app", "Check the settings."),
+    "completion": (
+        "completion:completion",
+        "Print a script by which a shell completes commands and options. Its startup file is the place to call it.",
+    ),
     "bench": (
         "bench:app",
         "Measure Evertick on this machine, with real processes and a database that is removed afterwards.",
@@ -78,15 +80,13 @@ OF_SERVER = frozenset(
 """Commands that need the server's packages. A test compares them with what the modules import."""
 
 
-class _Commands(LazyGroup):
-    later = COMMANDS
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+class _Commands(CommandGroup):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in OF_SERVER and not has_server():
-            return TyperCommand(cmd_name, help=needs_server(f"evertick {cmd_name}"))
+            return click.Command(cmd_name, help=needs_server(f"evertick {cmd_name}"))
         return super().get_command(ctx, cmd_name)
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> click.Command:
         """Where the server is missing that it needs, the command says how to install it."""
         try:
             with server_extra(f"evertick {name}"):
@@ -95,47 +95,47 @@ class _Commands(LazyGroup):
             return _missing_command(name, missing)
 
 
-def _missing_command(name: str, missing: MissingExtra) -> Any:
-    from rich.markup import escape  # noqa: PLC0415 - as the commands
+def _missing_command(name: str, missing: MissingExtra) -> click.Command:
+    from evertick.cli.errors import exit_on_error  # noqa: PLC0415 - as the commands
 
-    from evertick.cli.errors import exit_on_error  # noqa: PLC0415
-
-    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
-    only = typer.Typer(rich_markup_mode="rich")
-
-    @only.command(name, help=escape(str(missing)), add_help_option=False, context_settings=any_arguments)
+    @click.command(
+        name,
+        help=str(missing),
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
     def refuse() -> None:
         with exit_on_error():
             raise missing
 
-    return typer.main.get_command(only)
+    return refuse
 
 
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    rich_markup_mode=None,  # Rich takes three times as long to import as the rest
-    pretty_exceptions_enable=False,  # tracebacks go into bug reports as plain text
+app = _Commands(
+    later=COMMANDS,
     help="A distributed job scheduler on PostgreSQL: every tick ends in a run or in a recorded gap.",
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 server or database unreachable.",
 )
 
 
-def _show_version(is_requested: bool) -> None:
+def _show_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:
     if is_requested:
         from evertick import tzdb  # noqa: PLC0415 - as the commands
 
-        typer.echo(f"evertick {__version__} (tz database {tzdb.VERSION})")
-        raise typer.Exit
+        click.echo(f"evertick {__version__} (tz database {tzdb.VERSION})")
+        context.exit()
 
 
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Options before a command."""
+app.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show the version and exit.",
+    )
+)
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "evertick") -> None:

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TextIO, TypeVar
 
-import typer
+import click
 
+from evertick.cli.signatures import Option
 from evertick.config.reading import read_settings
 from evertick.config.settings import Settings
 from evertick.config.values import LOG_FORMATS, LOG_LEVELS
@@ -33,27 +34,25 @@ class FileFormat(StrEnum):
 
 def optional(flag: str, text: str, **settings: Any) -> Any:
     """An option without a default."""
-    return typer.Option(flag, help=text, show_default=False, **settings)
+    return Option(flag, help=text, show_default=False, **settings)
 
 
-_DATABASE = (
-    "PostgreSQL database, as in postgresql://user:password@host/database. [dim](env EVERTICK_DATABASE_URL)[/dim]"
-)
-_DIRECTORY = "Data directory of the embedded server, used without a URL. [dim](env EVERTICK_DATA_DIR)[/dim]"
+_DATABASE = "PostgreSQL database, as in postgresql://user:password@host/database. (env EVERTICK_DATABASE_URL)"
+_DIRECTORY = "Data directory of the embedded server, used without a URL. (env EVERTICK_DATA_DIR)"
 DatabaseUrl = Annotated[str | None, optional("--database-url", _DATABASE, metavar="URL")]
 DataDir = Annotated[Path | None, optional("--data-dir", _DIRECTORY, metavar="DIR")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-WorkerQueue = Annotated[str | None, typer.Option(metavar="NAME", help="Queue of the workers. [dim](default)[/dim]")]
+Limit = Annotated[int, Option("--limit", "-n", min=1, help="Maximum number of rows.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+WorkerQueue = Annotated[str | None, Option(metavar="NAME", help="Queue of the workers. [default: default]")]
 TargetUrl = Annotated[
-    str | None, typer.Option("--target-url", metavar="URL", help="URL to deliver runs to, instead of a handler.")
+    str | None, Option("--target-url", metavar="URL", help="URL to deliver runs to, instead of a handler.")
 ]
-ReplaceAll = Annotated[bool, typer.Option("--replace", help="Replace existing jobs of the same names.")]
+ReplaceAll = Annotated[bool, Option("--replace", help="Replace existing jobs of the same names.")]
 
 
 def _level(value: str | None) -> str | None:
     if value is not None and value.lower() not in LOG_LEVELS:
-        raise typer.BadParameter(f"must be one of {', '.join(LOG_LEVELS)}")
+        raise click.BadParameter(f"must be one of {', '.join(LOG_LEVELS)}")
     return None if value is None else value.lower()
 
 
@@ -61,7 +60,7 @@ MetricsPort = Annotated[
     int | None,
     optional(
         "--metrics-port",
-        "Port for /metrics of this process, on EVERTICK_METRICS_HOST. [dim](env EVERTICK_METRICS_PORT)[/dim]",
+        "Port for /metrics of this process, on EVERTICK_METRICS_HOST. (env EVERTICK_METRICS_PORT)",
         min=0,
         max=65535,
     ),
@@ -70,28 +69,28 @@ MetricsPort = Annotated[
 
 def _log_format(value: str | None) -> str | None:
     if value is not None and value.lower() not in LOG_FORMATS:
-        raise typer.BadParameter(f"must be one of {', '.join(LOG_FORMATS)}")
+        raise click.BadParameter(f"must be one of {', '.join(LOG_FORMATS)}")
     return None if value is None else value.lower()
 
 
 LogLevel = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--log-level",
         metavar="LEVEL",
         callback=_level,
-        help=f"Log level: {', '.join(LOG_LEVELS)}. [dim](env EVERTICK_LOG_LEVEL)[/dim]",
+        help=f"Log level: {', '.join(LOG_LEVELS)}. (env EVERTICK_LOG_LEVEL)",
     ),
 ]
 
 
 LogFormat = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--log-format",
         metavar="FORMAT",
         callback=_log_format,
-        help=f"Log format: {' or '.join(LOG_FORMATS)}. [dim](env EVERTICK_LOG_FORMAT)[/dim]",
+        help=f"Log format: {' or '.join(LOG_FORMATS)}. (env EVERTICK_LOG_FORMAT)",
     ),
 ]
 
@@ -148,7 +147,7 @@ def parse_json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{option} must be JSON: {error}") from None
+        raise click.BadParameter(f"{option} must be JSON: {error}") from None
 
 
 def parse_instant(option: str, text: str | None) -> datetime | None:
@@ -156,7 +155,7 @@ def parse_instant(option: str, text: str | None) -> datetime | None:
         return None
     at = instant_or_none(text)
     if at is None:
-        raise typer.BadParameter(f"{option} must be an instant with its offset, as in {EXAMPLE_INSTANT}")
+        raise click.BadParameter(f"{option} must be an instant with its offset, as in {EXAMPLE_INSTANT}")
     return at.astimezone(UTC)
 
 
@@ -175,9 +174,9 @@ def parse_pairs(option: str, texts: Iterable[str], separator: str) -> dict[str, 
     for text in texts:
         name, found, value = text.partition(separator)
         if not found or not name:
-            raise typer.BadParameter(f"{option} must be NAME{separator}VALUE, not {text!r}")
+            raise click.BadParameter(f"{option} must be NAME{separator}VALUE, not {text!r}")
         if pairs.setdefault(name.strip(), value.strip()) != value.strip():
-            raise typer.BadParameter(f"{option} gives {name.strip()!r} two values")
+            raise click.BadParameter(f"{option} gives {name.strip()!r} two values")
     return pairs
 
 
@@ -192,21 +191,21 @@ def parse_fields(option: str, texts: Iterable[str]) -> dict[str, Any]:
     return fields
 
 
-def read_text(file: typer.FileText) -> str:
+def read_text(file: TextIO) -> str:
     """The content of a file argument."""
     try:
         return file.read()
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{file.name} is not UTF-8: {error}") from None
+        raise click.BadParameter(f"{file.name} is not UTF-8: {error}") from None
 
 
 def target_of(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:
     """The target that the options --handler, --queue and --target-url describe."""
     if (handler is None) == (url is None):
-        raise typer.BadParameter("use either --handler or --target-url")
+        raise click.BadParameter("use either --handler or --target-url")
     if url is not None:
         if queue is not None:
-            raise typer.BadParameter("--queue needs --handler")
+            raise click.BadParameter("--queue needs --handler")
         return {"type": "http", "url": url}
     assert handler is not None
     return {"type": "worker", "handler": handler, **({} if queue is None else {"queue": queue})}
@@ -221,7 +220,7 @@ def read_limits(**given: str | None) -> dict[str, float | None]:
     """Limits as they are given on the command line: those that are left out stay as they are."""
     found = {name: _read_limit(text) for name, text in given.items() if text is not None}
     if not found:
-        raise typer.BadParameter("which limit to change is not said")
+        raise click.BadParameter("which limit to change is not said")
     return found
 
 
@@ -231,4 +230,4 @@ def _read_limit(text: str) -> float | None:
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a number nor {NO_LIMIT!r}") from None
+        raise click.BadParameter(f"{text!r} is neither a number nor {NO_LIMIT!r}") from None

@@ -10,8 +10,7 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 from unicodedata import combining, east_asian_width
 
-import msgspec
-import typer
+import click
 
 from evertick.cli.backends import Listing
 from evertick.runtime.terminal import terminal_safe, terminal_safe_json
@@ -24,18 +23,18 @@ _PROGRESS_MIN = 20
 
 def print_line(text: str, *, err: bool = False) -> None:
     """A line on stdout or stderr. It may contain untrusted names and errors: control characters are escaped."""
-    typer.echo(terminal_safe(text), err=err)
+    click.echo(terminal_safe(text), err=err)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    typer.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode_plain)))
+    click.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode_plain)))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """A table, or the text `empty` if there are no rows."""
     texts = [[_text(value) for value in row] for row in rows]
     if not texts:
-        typer.echo(empty)
+        click.echo(empty)
     elif _is_terminal():
         from evertick.cli.tables import print_table  # noqa: PLC0415 - Rich takes longer to import than most commands
 
@@ -70,9 +69,9 @@ def _echo_aligned(rows: Sequence[Sequence[str]], rule: str = "") -> None:
     for number, row in enumerate(cells):
         for parts in zip_longest(*row, fillvalue=""):
             padded = (part + " " * (width - _width(part)) for part, width in zip(parts, widths, strict=True))
-            typer.echo("  ".join(padded).rstrip())
+            click.echo("  ".join(padded).rstrip())
         if rule and not number:
-            typer.echo(rule * (sum(widths) + 2 * len(widths) - 2))
+            click.echo(rule * (sum(widths) + 2 * len(widths) - 2))
 
 
 def _width(text: str) -> int:
@@ -121,7 +120,7 @@ def print_listing(
     else:
         print_rows(columns, map(row, listing.items), empty=empty)
     if listing.has_more:  # on stderr, so that scripts read only the result
-        typer.echo("There are more: raise --limit to see them.", err=True)
+        click.echo("There are more: raise --limit to see them.", err=True)
 
 
 @contextmanager
@@ -154,6 +153,8 @@ def encode_plain(value: object) -> object:
         return utc(value)
     if isinstance(value, date):
         return value.isoformat()
+    import msgspec  # noqa: PLC0415 - the help needs none
+
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import typer
+import click
 
 from evertick.config.reading import read_settings
 
@@ -45,7 +45,7 @@ class WorkerProcesses:
                 continue
             if (now := self._modified()) != seen:
                 seen = now
-                typer.echo("Sources changed: restarting.", err=True)
+                click.echo("Sources changed: restarting.", err=True)
                 self._stop()
                 self._start()
             elif self._sources is None and any(code is not None for code in codes):

@@ -1,9 +1,9 @@
-"""`Client` and `AsyncClient`: the whole API, by subject. The calls are in `jobs` and in `operations`."""
+"""`Client` and `AsyncClient`: the whole API, by subject. Calls are in `jobs`, `runs`, `workers` and `operations`."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from evertick.client.jobs import DeadLetterCalls, JobCalls, QueueCalls, ReplayCalls, RunCalls, WorkerCalls
+from evertick.client.jobs import JobCalls
 from evertick.client.request import RETRIES, Request, fetch, path_of, post, struct_of
 from evertick.client.transport import (
     TIMEOUT_SECONDS,
@@ -16,7 +16,6 @@ from evertick.client.transport import (
     server_settings,
 )
 from evertick.contract.jobs import Preview
-from evertick.contract.server import Attention, Cluster, Stats
 
 if TYPE_CHECKING:
     from evertick.client.operations import (
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
         TargetCalls,
         TenantCalls,
     )
+    from evertick.client.runs import DeadLetterCalls, ReplayCalls, RunCalls
+    from evertick.client.workers import QueueCalls, WorkerCalls
+    from evertick.contract.server import Attention, Cluster, Stats
 
 
 class Api(Calls[W]):
@@ -45,14 +47,39 @@ class Api(Calls[W]):
         transport = self._open(server_settings(url, api_key, timeout, retries))
         super().__init__(transport)
         self.jobs: JobCalls[W] = JobCalls(transport)
-        self.runs: RunCalls[W] = RunCalls(transport)
-        self.dead_letters: DeadLetterCalls[W] = DeadLetterCalls(transport)
-        self.replays: ReplayCalls[W] = ReplayCalls(transport)
-        self.workers: WorkerCalls[W] = WorkerCalls(transport)
-        self.queues: QueueCalls[W] = QueueCalls(transport)
 
     def _open(self, server: ServerSettings) -> W:
         raise NotImplementedError
+
+    @cached_property
+    def runs(self) -> "RunCalls[W]":
+        from evertick.client.runs import RunCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return RunCalls(self._transport)
+
+    @cached_property
+    def dead_letters(self) -> "DeadLetterCalls[W]":
+        from evertick.client.runs import DeadLetterCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return DeadLetterCalls(self._transport)
+
+    @cached_property
+    def replays(self) -> "ReplayCalls[W]":
+        from evertick.client.runs import ReplayCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return ReplayCalls(self._transport)
+
+    @cached_property
+    def workers(self) -> "WorkerCalls[W]":
+        from evertick.client.workers import WorkerCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return WorkerCalls(self._transport)
+
+    @cached_property
+    def queues(self) -> "QueueCalls[W]":
+        from evertick.client.workers import QueueCalls  # noqa: PLC0415 - imported when they are asked for
+
+        return QueueCalls(self._transport)
 
     @cached_property
     def targets(self) -> "TargetCalls[W]":
@@ -113,18 +140,24 @@ class Api(Calls[W]):
         )
 
     @Call
-    def cluster(self) -> Request[Cluster]:
+    def cluster(self) -> "Request[Cluster]":
         """The nodes and partitions, and their lag."""
+        from evertick.contract.server import Cluster  # noqa: PLC0415 - imported when they are asked for
+
         return fetch(path_of("cluster"), struct_of(Cluster))
 
     @Call
-    def attention(self) -> Request[Attention]:
+    def attention(self) -> "Request[Attention]":
         """What needs attention, and what comes next."""
+        from evertick.contract.server import Attention  # noqa: PLC0415 - imported when they are asked for
+
         return fetch(path_of("attention"), struct_of(Attention))
 
     @Call
-    def stats(self) -> Request[Stats]:
+    def stats(self) -> "Request[Stats]":
         """What the tenant's jobs did in the last minute."""
+        from evertick.contract.server import Stats  # noqa: PLC0415 - imported when they are asked for
+
         return fetch(path_of("stats"), struct_of(Stats))
 
 

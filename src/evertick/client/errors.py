@@ -21,9 +21,8 @@ import msgspec
 
 from evertick.client.response import NoResponse, Response
 from evertick.contract.derived import lenient
-from evertick.contract.server import Problem
+from evertick.contract.problem import Problem
 from evertick.domain.errors import EvertickError, Fault
-from evertick.domain.retry import parse_retry_after
 
 
 class ApiProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,5 +185,9 @@ def unreachable(method: str, path: str, url: str, none: NoResponse) -> Unreachab
 
 def _retry_after(response: Response) -> float | None:
     text = response.headers.get("retry-after")
-    wait = None if text is None else parse_retry_after(text, datetime.now(UTC))
+    if text is None:
+        return None
+    from evertick.domain.retry import parse_retry_after  # noqa: PLC0415 - few answers have one
+
+    wait = parse_retry_after(text, datetime.now(UTC))
     return None if wait is None else wait.total_seconds()

@@ -101,6 +101,9 @@ class AsyncHttpxTransport(AsyncTransport):
         except httpx.RequestError as error:
             return _none(error)
 
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def follow(self, request: Request[T]) -> AsyncIterator[T]:
         lines = _EventLines(request)
         while True:

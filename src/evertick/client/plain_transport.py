@@ -1,12 +1,11 @@
-"""Calls a server over plain http by the standard library alone, for the command line: importing httpx takes longer than
-most commands. A request is made in a thread, so that Ctrl-C ends it at once.
+"""Calls a server over plain http by the standard library alone, for the command line: to import httpx or asyncio takes
+longer than most commands. A call blocks, so that Ctrl-C ends it at once.
 """
 
-import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import closing, suppress
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -24,6 +23,17 @@ def is_plain(url: str) -> bool:
     return url.startswith("http://") and not any(name.lower() in _PROXIES for name in os.environ)
 
 
+def run_plain(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that awaits nothing but calls of a `PlainClient`: it needs no event loop."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    work.close()
+    raise RuntimeError("the coroutine awaits more than calls of a PlainClient")
+
+
 class _PlainResponse(NamedTuple):
     status_code: int
     content: bytes
@@ -31,7 +41,7 @@ class _PlainResponse(NamedTuple):
 
 
 class PlainTransport(AsyncTransport):
-    """One connection for each request: commands make few."""
+    """Its coroutines never suspend. One connection for each request: commands make few."""
 
     def __init__(self, server: ServerSettings) -> None:
         super().__init__(server)
@@ -40,28 +50,16 @@ class PlainTransport(AsyncTransport):
     async def _reply(self, request: Request[Any]) -> Reply:
         timeout = self.server.timeout + request.may_take
         connection = HTTPConnection(self._place.hostname or "", self._place.port, timeout=timeout)
-        headers = headers_of(self.server, request)
-        try:
-            return await asyncio.to_thread(_answer, connection, self._place.path, request, headers)
-        except asyncio.CancelledError:
-            _shut_down(connection)
-            raise
+        return _answer(connection, self._place.path, request, headers_of(self.server, request))
+
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - nothing else is to run meanwhile
 
     def follow(self, request: Request[T]) -> AsyncIterator[T]:
-        """As httpx does it: who follows a stream does not wait for the import."""
-        from evertick.client.httpx_transport import AsyncHttpxTransport  # noqa: PLC0415 - as above
-
-        return AsyncHttpxTransport(self.server).follow(request)
+        raise NotImplementedError("who follows a stream uses AsyncClient")
 
     async def close(self) -> None:
         """Nothing is kept open."""
-
-
-def _shut_down(connection: HTTPConnection) -> None:
-    """Let the thread that reads from this connection end: the process would wait for it."""
-    if connection.sock is not None:
-        with suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(connection: HTTPConnection, prefix: str, request: Request[Any], headers: Mapping[str, str]) -> Reply:

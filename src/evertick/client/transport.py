@@ -5,7 +5,6 @@ request is sent: `httpx_transport`, and `plain_transport` for the command line.
 `AsyncClient` an awaitable of it. So each call of the API is written once.
 """
 
-import asyncio
 import os
 import re
 import time
@@ -139,7 +138,7 @@ class SyncTransport(Transport):
 
 
 class AsyncTransport(Transport):
-    """Waits on the running loop."""
+    """What those of the async clients share."""
 
     async def send(self, request: Request[T]) -> T:
         return _read(request, await self._answer(request))
@@ -159,12 +158,15 @@ class AsyncTransport(Transport):
             reply = await self._reply(request)
             if not isinstance(reply, NoResponse) and is_success(reply):
                 return reply
-            await asyncio.sleep(self._pause(request, reply, tries))
+            await self._sleep(self._pause(request, reply, tries))
             tries += 1
 
     @abstractmethod
     async def _reply(self, request: Request[Any]) -> Reply:
         """Send it once."""
+
+    @abstractmethod
+    async def _sleep(self, seconds: float) -> None: ...
 
     @abstractmethod
     def follow(self, request: Request[T]) -> AsyncIterator[T]:

@@ -7,7 +7,6 @@ with `_FILE` at its end names it.
 
 import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -68,12 +67,19 @@ def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str
     named = environment.get(FILE_VARIABLE)
     path = Path(named).expanduser() if named else directory / DEFAULT_FILE
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if named:
             faults.append(f"{FILE_VARIABLE}: there is no file {path}")
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        faults.append(f"{path}: {error}")
+        return {}
+    import tomllib  # noqa: PLC0415 - most commands have no file
+
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         faults.append(f"{path}: {error}")
         return {}
     known = [each.name for each in fields(Settings)]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from evertick.config import values
 from evertick.config.values import LOG_FORMATS, Network, Tracing
-from evertick.domain.attempt import MAX_OUTPUT_BYTES
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 
 DATABASE_SCHEMA = "evertick"
 HIDDEN = "***"

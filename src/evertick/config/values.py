@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from evertick.domain.attempt import MAX_OUTPUT_BYTES
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 
 SECRET_KEY_LENGTH = 32
 METRICS_KEY_LENGTH = 16

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
@@ -45,7 +44,7 @@ from evertick.domain.job.checks import (
 )
 from evertick.domain.limits import DEFAULT_MAX_MISSED, MAX_MISSED
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
-from evertick.domain.states import RunStatus
+from evertick.domain.states import JobStatus, RunStatus
 
 if TYPE_CHECKING:
     from evertick.domain.job.timing import Timing
@@ -219,14 +218,6 @@ def timing_of(spec: JobDocument) -> "Timing":
     from evertick.domain.job.timing import Timing  # noqa: PLC0415 - clients read jobs without computing schedules
 
     return Timing._make(attrgetter(*Timing._fields)(spec))
-
-
-class JobStatus(StrEnum):
-    """Whether a job fires. A deleted one is not there."""
-
-    ACTIVE = "active"  # it fires, or waits for triggers
-    PAUSED = "paused"  # by a person, or because its rule or target cannot be used
-    FINISHED = "finished"  # its last tick has passed
 
 
 class Job(JobDocument, frozen=True, kw_only=False, omit_defaults=False):

@@ -24,10 +24,11 @@ from evertick.contract.annotations import (
     ZoneName,
     accepted,
 )
-from evertick.contract.job import JobStatus, Payload
-from evertick.contract.server import InputError
+from evertick.contract.job import Payload
+from evertick.contract.problem import InputError
 from evertick.domain.limits import PREVIEW_MAX_ROWS
-from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.policies import DstGap, DstOverlap, Missed
+from evertick.domain.states import JobStatus
 
 DEFAULT_ROWS = 10
 """Fire times in a preview."""
@@ -75,14 +76,6 @@ PauseReason = Annotated[str, Meta(max_length=1000, pattern=patterns.STORABLE)]
 
 class PauseRequest(Struct, forbid_unknown_fields=True):
     reason: PauseReason | None = None
-
-
-class Missed(StrEnum):
-    """What a resume does with the ticks that its pause swallowed."""
-
-    SKIP = "skip"  # they are a gap
-    RUN_ONCE = "run_once"  # the newest runs, the others are a gap
-    RUN_ALL = "run_all"  # the newest `max_missed` run, oldest first; older ones are a gap
 
 
 class ResumeRequest(Struct, forbid_unknown_fields=True):

@@ -1,12 +1,11 @@
-"""The server itself: its nodes, figures of a tenant, probes, and what it answers when something is wrong."""
+"""The server itself: its nodes, figures of a tenant, probes."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from evertick.contract.annotations import Count, JobId, Schema, Time, words
-from evertick.domain.admission import QuotaName
+from evertick.contract.annotations import Count, JobId, Time, words
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -130,30 +129,3 @@ class Ready(Struct, frozen=True):
     warnings: Annotated[
         list[str], Meta(description="What an operator should know although requests are answered.")
     ] = []
-
-
-class InputError(Struct, frozen=True):
-    """One thing wrong with an input."""
-
-    pointer: Annotated[str, Meta(description="An RFC 6901 JSON pointer; empty for the whole.")] = ""
-    detail: str = ""
-    json_schema: ClassVar[Schema] = {"required": ["pointer", "detail"]}
-
-
-class Problem(Struct, frozen=True, kw_only=True):
-    """What is wrong, as RFC 9457 has it."""
-
-    type: Annotated[str, Meta(examples=["urn:evertick:problem:not-found"], extra_json_schema={"format": "uri"})] = (
-        "about:blank"
-    )
-    title: str = ""
-    status: Annotated[int, Meta(ge=400, le=599)] = 500
-    detail: str = ""
-    instance: str = ""
-    request_id: str = ""
-    errors: tuple[InputError, ...] = ()
-    quota: Annotated[str, Meta(description=f"Which quota stood in the way: {', '.join(QuotaName)}.")] = ""
-    run_id: Annotated[str, Meta(description="Of a trigger that was refused: the run that is open.")] = ""
-    json_schema: ClassVar[Schema] = {
-        "required": ["type", "title", "status", "detail", "instance", "request_id"],
-    }

@@ -14,7 +14,7 @@ from evertick.api.messages import AuthenticatedRequest, Response
 from evertick.api.problems import over_limit
 from evertick.dashboard.sessions import session_token
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import QuotaName
+from evertick.domain.limits import QuotaName
 
 EVERY_SECONDS = 2.0
 LIFETIME_SECONDS = 600.0

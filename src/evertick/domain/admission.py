@@ -5,10 +5,10 @@ Decides only. Counting jobs and runs, and drawing from the tenant's rate bucket,
 
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 
 from evertick.domain.backpressure import DEFAULT_READY_QUOTA
 from evertick.domain.errors import require_at_least
+from evertick.domain.limits import QuotaName
 from evertick.domain.policies import Priority
 from evertick.domain.rate_bucket import Drawn, Rate
 
@@ -19,30 +19,6 @@ READY_WAIT = timedelta(seconds=5)
 OVERLOAD_WAIT = timedelta(seconds=10)
 ANSWERS_WAIT = timedelta(minutes=10)
 """Kept answers are removed when they are a day old, so room appears all the time."""
-
-
-class QuotaName(StrEnum):
-    """Which limit was reached. The API names it beside `Retry-After`."""
-
-    JOBS = "jobs"  # jobs that exist at once
-    SUBMIT_RATE = "submit_rate"  # submissions per second, once the burst is used up
-    SUBMIT_BURST = "submit_burst"  # submissions in one request
-    RUNNING = "running"  # runs at once
-    READY = "ready"  # attempts waiting in lanes
-    OVERLOAD = "overload"  # attempts of all tenants waiting in lanes
-    STORAGE = "storage"  # bytes of jobs, their versions and the audit log
-    KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for repeated requests
-    API_KEYS = "api_keys"  # keys that have not ended
-    QUEUES = "queues"  # queues that something refers to
-    TARGET_HOSTS = "target_hosts"  # hosts that failed lately, or have a rate limit
-    CONNECTIONS = "connections"  # connections to message brokers
-    COMPUTATIONS = "computations"  # schedules that wait to be computed
-    BATCHES = "batches"  # large batches at work or waiting
-    BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
-    LONG_POLLS = "long_polls"  # lease requests that wait
-    EVENT_STREAMS = "event_streams"  # open streams of events
-    REQUESTS = "requests"  # requests under way, or waiting for these
-    UNREAD_ANSWERS = "unread_answers"  # bytes of answers that clients have not read
 
 
 DEFAULT_RATE = Rate(per_second=1_000, burst=10_000)

@@ -10,10 +10,6 @@ Token: TypeAlias = tuple[int, int]
 """Lane and seq: what names an attempt, and fences it off from later ones of its job, which have a larger seq."""
 
 
-MAX_OUTPUT_BYTES = 65_536
-"""Of what a handler returns, as JSON. A longer one is not kept, but for its beginning."""
-
-
 class NotRecorded(NamedTuple):
     """Outcomes that were not recorded. `stale`: others had ended those attempts.
 

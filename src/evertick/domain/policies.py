@@ -66,3 +66,11 @@ DST_PRESETS: dict[str, tuple[DstGap, DstOverlap]] = {
     "eventbridge": (DstGap.SKIP, DstOverlap.FIRST),
 }
 """The daylight-saving habits of schedulers that people come from, as (gap, overlap)."""
+
+
+class Missed(StrEnum):
+    """What a resume does with the ticks that its pause swallowed."""
+
+    SKIP = "skip"  # they are a gap
+    RUN_ONCE = "run_once"  # the newest runs, the others are a gap
+    RUN_ALL = "run_all"  # the newest `max_missed` run, oldest first; older ones are a gap

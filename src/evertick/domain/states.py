@@ -160,3 +160,11 @@ class WorkerRole(StrEnum):
     WORKER = "worker"  # calls handlers, with its own connection to the database
     REMOTE_WORKER = "remote_worker"  # calls handlers, and pulls over HTTP
     DISPATCHER = "dispatcher"  # delivers to targets
+
+
+class JobStatus(StrEnum):
+    """Whether a job fires. A deleted one is not there."""
+
+    ACTIVE = "active"  # it fires, or waits for triggers
+    PAUSED = "paused"  # by a person, or because its rule or target cannot be used
+    FINISHED = "finished"  # its last tick has passed

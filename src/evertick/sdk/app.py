@@ -47,7 +47,14 @@ from evertick.sdk.declarations import (
     target_of,
     when_text,
 )
-from evertick.sdk.functions import DeclaredFields, Decorator, HandlerFunction, SubmitOptions, submittable
+from evertick.sdk.functions import (
+    DeclaredFields,
+    Decorator,
+    HandlerFunction,
+    SubmitOptions,
+    check_options,
+    submittable,
+)
 from evertick.sdk.opened import Opened, refuse_on_loop
 
 if TYPE_CHECKING:
@@ -229,6 +236,7 @@ class App(AppControl):
         return submitted if read is None else replace(submitted, _read_output=read)
 
     def _one_off(self, handler: str | Function, payload: Any, options: SubmitOptions) -> "OneOff":
+        check_options(options)
         fields: dict[str, Any] = {**options}
         connection, queue = fields.pop("connection", None), fields.pop("queue", None) or self.queue
         key = fields.pop("idempotency_key", None)

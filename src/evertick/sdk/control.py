@@ -75,7 +75,7 @@ class AppControl:
 
     async def resume(self, job: str | Function, missed: MissedWord = "skip") -> "Job":
         """Let a paused job fire again. `missed` says what becomes of the ticks that have passed."""
-        from evertick.contract.jobs import Missed  # noqa: PLC0415 - as in `App.connection`
+        from evertick.domain.policies import Missed  # noqa: PLC0415
         from evertick.usecases.jobs import costs, lifecycle  # noqa: PLC0415
 
         connected = await self.connection()
@@ -124,7 +124,7 @@ class AppControl:
 
     async def list_jobs(self, *, limit: int = 50, **filters: Unpack[JobFilters]) -> "list[Job]":
         """Jobs in the order in which they were created, also those that other apps and the API have created."""
-        from evertick.contract.job import JobStatus  # noqa: PLC0415 - as in `App.connection`
+        from evertick.domain.states import JobStatus  # noqa: PLC0415
         from evertick.usecases.jobs import reading  # noqa: PLC0415
 
         given: dict[str, Any] = {**filters}

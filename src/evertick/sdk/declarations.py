@@ -19,6 +19,7 @@ from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.job.checks import Json
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.timing import parse_text
+from evertick.domain.schedule.interval import MAX_US, parse_words
 from evertick.domain.schedule.text import is_one_off
 from evertick.executor.handlers.registry import Handlers, Misfit, to_json
 
@@ -277,7 +278,10 @@ def when_text(delay: str | timedelta | None, at: datetime | None) -> str:
         return at.isoformat()
     if delay is None:
         return "now"
-    return f"in {_seconds_text(delay) if isinstance(delay, timedelta) else delay}"
+    text = _seconds_text(delay) if isinstance(delay, timedelta) else delay
+    if (delay_us := parse_words(text)) is None or delay_us > MAX_US:
+        raise InvalidInput("delay", f"{delay!r}: write it as '90s', '2h' or '3d', or as a timedelta, at most 100 years")
+    return f"in {text}"
 
 
 def _seconds_text(span: timedelta) -> str:

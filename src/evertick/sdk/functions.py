@@ -11,6 +11,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +26,7 @@ from typing import (
     overload,
 )
 
-from evertick.contract.job import JobPolicies
+from evertick.contract.job import JobFields, JobPolicies
 from evertick.domain.errors import InvalidInput
 from evertick.executor.handlers.registry import run_parameter
 from evertick.executor.handlers.run import Run
@@ -57,6 +58,16 @@ class SubmitOptions(JobPolicies, total=False):
     queue: str | None
     connection: Any
     idempotency_key: str | None
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse an option that `submit` does not have, and name the one that was probably meant."""
+    known = [*SubmitOptions.__annotations__]
+    for name in options:
+        if name not in SubmitOptions.__annotations__ and name not in JobFields.__annotations__:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise InvalidInput(name, f"is not a known option: {hint}")
 
 
 class Submits(Protocol[Taken, _Result_co]):

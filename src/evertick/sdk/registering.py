@@ -17,9 +17,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from evertick.contract.annotations import MAX_PER_PAGE
-from evertick.contract.job import Job, JobDocument, JobStatus
+from evertick.contract.job import Job, JobDocument
 from evertick.domain.errors import InvalidFields, OverBefore
 from evertick.domain.serving import AppVersion
+from evertick.domain.states import JobStatus
 from evertick.sdk.declarations import APP_LABEL, Declarations, Declared, Orphans
 from evertick.store.jobs import declared
 from evertick.store.jobs.declared import Declaration, DeclaredJob

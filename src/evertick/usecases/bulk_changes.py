@@ -6,7 +6,7 @@ import time
 from enum import StrEnum
 from typing import NamedTuple, assert_never
 
-from evertick.contract.jobs import Missed
+from evertick.domain.policies import Missed
 from evertick.usecases import audit
 from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.errors import JobNotFound, TriggerRefused

@@ -31,8 +31,9 @@ EvertickError
 
 from typing import ClassVar
 
-from evertick.domain.admission import QuotaName, Refused, Throttled
+from evertick.domain.admission import Refused, Throttled
 from evertick.domain.errors import EvertickError, InvalidInput
+from evertick.domain.limits import QuotaName
 from evertick.domain.states import ReplayStatus, RunStatus, SmearStatus
 
 

@@ -8,8 +8,9 @@ to, by digest and by name, and writes nothing if something is missing.
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.admission import Refused
 from evertick.domain.errors import EvertickError
+from evertick.domain.limits import QuotaName
 from evertick.domain.policies import Priority
 from evertick.store.database import Pool
 from evertick.store.jobs import references

@@ -11,7 +11,7 @@ from api.callers import JOB, Caller, Callers, is_problem
 from engine import AT, PATIENCE_SECONDS, add_job
 from evertick.api.server import ApiServer
 from evertick.config.settings import Settings
-from evertick.domain.admission import QuotaName
+from evertick.domain.limits import QuotaName
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants
 from evertick.usecases.context import TenantContext

@@ -7,7 +7,8 @@ import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
-from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Refused, Throttled
+from evertick.domain.admission import AdmissionRequest, Admitted, Refused, Throttled
+from evertick.domain.limits import QuotaName
 from evertick.roles.janitor import Janitor
 from evertick.store.database import Pool
 from evertick.store.jobs import jobs

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from cli.processes import evertick
 from evertick.cli.main import app

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evertick.contract.jobs import Missed
+from evertick.domain.policies import Missed
 from evertick.domain.schedule.instants import to_us
 from evertick.store.engine import lanes
 from evertick.usecases.context import TenantContext

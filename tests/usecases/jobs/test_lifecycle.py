@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from evertick.contract.jobs import Missed
+from evertick.domain.policies import Missed
 from evertick.domain.retry import Retry
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, VersionConflict

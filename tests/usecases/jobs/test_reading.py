@@ -1,14 +1,21 @@
 """Reading jobs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
-from evertick.contract.job import JobStatus
 from evertick.domain.errors import InvalidInput
+from evertick.domain.schedule.instants import from_us
+from evertick.domain.states import JobStatus
+from evertick.store.database import Pool
+from evertick.store.jobs import jobs
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause
 from evertick.usecases.jobs.reading import get, get_by_name, list_jobs
+from hooked_pool import Run, hooked
 from usecases.world import World, at
 
 
@@ -32,6 +39,30 @@ async def test_jobs_are_listed_in_pages_that_writes_do_not_shift(world: World, t
     assert list(second.items) == made[2:4]
     third = await list_jobs(tenant, limit=2, cursor=second.next)
     assert (list(third.items), third.next) == ([made[4], later], None)
+
+
+async def test_a_job_that_fires_while_a_page_is_read_is_listed_once_by_its_next_run(
+    world: World, tenant: TenantContext
+) -> None:
+    job = await world.minutely()
+    others = """
+        INSERT INTO timers
+        SELECT (jsonb_populate_record(timer, jsonb_build_object(
+                   'job_id', timer.job_id + 256 * number, 'due_at', timer.due_at + number * interval '1 minute'))).*
+          FROM timers timer, generate_series(1, 20) AS number
+    """
+    await tenant.pool.execute(others)  # in the same lane: more than are read of it at once
+    key = await tenant.pool.fetchval("SELECT min(job_id) FROM timers")
+    assert isinstance(tenant.pool, Pool)
+
+    async def fire(run: Run, _: Mapping[str, Any]) -> Any:
+        await tenant.pool.execute("UPDATE timers SET due_at = due_at + interval '1 hour' WHERE job_id = $1", key)
+        return await run()
+
+    pool = hooked(tenant.pool, "jobs.due_together", fire)
+    found = await jobs.next_by_run(pool, tenant.tenant_id, queue=None, after_at=from_us(0), after_id=-1, most=40)
+    assert [candidate.job_id for candidate in found] == [key + 256 * number for number in range(21)]
+    assert job.next_run_at == from_us(int(found[0].position.partition(".")[0])), "its first place counts"
 
 
 async def test_lists_are_filtered(world: World, tenant: TenantContext) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from evertick.contract.job import Job
-from evertick.contract.jobs import Missed
 from evertick.contract.runs import LetterFilter, Run
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import Json
+from evertick.domain.policies import Missed
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.store.engine.lanes import Leased
 from evertick.usecases.context import TenantContext

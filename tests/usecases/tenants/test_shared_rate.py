@@ -13,7 +13,8 @@ from engine import stop_clock, until
 from evertick import App
 from evertick.api.server import ApiServer
 from evertick.config.settings import Settings
-from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Throttled
+from evertick.domain.admission import AdmissionRequest, Admitted, Throttled
+from evertick.domain.limits import QuotaName
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants
 from evertick.usecases.context import TenantContext

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from evertick.api.problems import over_limit, unavailable
-from evertick.domain.admission import QuotaName
+from evertick.domain.limits import QuotaName
 from evertick.runtime.concurrency import LimitReached, TenantLimit
 
 MEBIBYTE = 1_048_576

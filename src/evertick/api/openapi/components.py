@@ -16,8 +16,8 @@ from evertick.contract.derived import request_of
 from evertick.contract.events import EVENT_STREAM, ChangedJob, FinishedRun, LostEvents, StreamedGap
 from evertick.contract.job import EXAMPLE_JOB, Job, JobPatch, JobReplacement, JobRequest
 from evertick.contract.jobs import Verdict
+from evertick.contract.problem import InputError, Problem
 from evertick.contract.runs import Gap, Run
-from evertick.contract.server import InputError, Problem
 from evertick.contract.target import TARGETS
 
 REFS = "#/components/schemas/{name}"

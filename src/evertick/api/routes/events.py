@@ -8,8 +8,8 @@ from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind, over_limit
 from evertick.contract.events import EVENT_STREAM, Event, EventsQuery, EventStream, EventStreamRequest
 from evertick.domain.access import KeyRole, allows
-from evertick.domain.admission import QuotaName
 from evertick.domain.events import PUBLIC, STORED, EventType
+from evertick.domain.limits import QuotaName
 from evertick.runtime.events import EventPage
 from evertick.usecases.context import Page
 from evertick.usecases.jobs import costs

@@ -26,7 +26,7 @@ from evertick.contract.workers import (
     WorkersQuery,
 )
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import QuotaName
+from evertick.domain.limits import QuotaName
 from evertick.executor.attempt_times import observe_pulled
 from evertick.executor.handlers.run import Run
 from evertick.usecases import workers

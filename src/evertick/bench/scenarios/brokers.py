@@ -44,7 +44,7 @@ class BrokersOptions:
     broker: Annotated[str, Option(f"One of {', '.join(BROKERS)}.", metavar="BROKER", parse=_broker)] = "redis"
     messages: Annotated[int, Option("Number of ready attempts.", 1, MAX_COUNT)] = 100_000
     address: Annotated[
-        str | None, Option("Where the broker is: host:port, without TLS. [dim](a Redis of the bench)[/dim]")
+        str | None, Option("Where the broker is: host:port, without TLS. [default: a Redis of the bench]")
     ] = None
     destination: Annotated[
         str, Option("The topic, routing key, stream, subject or queue URL, which must be there.")

@@ -7,26 +7,21 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-import msgspec
-
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.states import GapStatus, RunStatus
 
 if TYPE_CHECKING:  # importing all answers takes longer than most commands
     from evertick.contract.forecast import ForecastHorizon
-    from evertick.contract.job import JobStatus
     from evertick.contract.runs import Run
     from evertick.contract.server import Attention, Cluster, Stats
     from evertick.contract.workers import Queue
+    from evertick.domain.states import JobStatus
 
 _T = TypeVar("_T")
 
 ACTOR = "command line"
 """Who the audit log says made a change on the database."""
-
-JOB_PAYLOAD = msgspec.UNSET
-"""A triggered run takes the job's payload."""
 
 
 class Listing(NamedTuple, Generic[_T]):

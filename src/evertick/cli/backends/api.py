@@ -1,9 +1,10 @@
 """The operations of commands as calls of the HTTP API."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from msgspec import UNSET
 
 from evertick.cli.backends import (
     ForecastFilter,
@@ -14,12 +15,9 @@ from evertick.cli.backends import (
     RunListFilter,
     is_job_id,
 )
-from evertick.client import AsyncClient, NotFound
+from evertick.client.client import AsyncClient
+from evertick.client.errors import NotFound
 from evertick.contract.annotations import MAX_PER_PAGE
-from evertick.contract.job import Job, JobFields
-from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import DeadLetter, Replay, Replaying, RunDetail, RunOrGap
-from evertick.contract.workers import Queue, Worker, limits_of
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.events import EventType
 
@@ -28,7 +26,12 @@ if TYPE_CHECKING:  # only calls about them import these
     from evertick.contract.connections import BrokerConnection, ConnectionCheck
     from evertick.contract.events import Event, EventStream
     from evertick.contract.forecast import Forecast, ForecastAdvice, Smear
+    from evertick.contract.job import Job, JobFields
+    from evertick.contract.jobs import Verdict
+    from evertick.contract.runs import DeadLetter, Replay, Replaying, RunDetail, RunOrGap
     from evertick.contract.target_hosts import TargetHost
+    from evertick.contract.workers import Queue, Worker
+    from evertick.domain.policies import Missed
 
 _T = TypeVar("_T")
 
@@ -43,32 +46,32 @@ class ApiBackend:
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    async def add_job(self, fields: Mapping[str, Any]) -> Job:
+    async def add_job(self, fields: Mapping[str, Any]) -> "Job":
         return await self._client.jobs.create(**_fields(fields))
 
-    async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
+    async def put_job(self, name: str, fields: Mapping[str, Any]) -> "Job":
         """Create the job of this name, or replace it."""
         return await self._client.jobs.replace(name, **_fields(fields))
 
-    async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
+    async def add_jobs(self, batch: Sequence[object]) -> "list[Verdict]":
         """Create the valid jobs. Returns a verdict for each job, in their order."""
         return await self._client.jobs.create_many(batch)  # type: ignore[arg-type] # the server validates each
 
-    async def get_job(self, job: str) -> Job:
+    async def get_job(self, job: str) -> "Job":
         if is_job_id(job):
             return await self._client.jobs.get(job)
         return await self._client.jobs.get_by_name(job)
 
-    async def list_jobs(self, filters: JobListFilter, limit: int) -> Listing[Job]:
+    async def list_jobs(self, filters: JobListFilter, limit: int) -> "Listing[Job]":
         return await _listing(limit, self._client.jobs.list(**filters._asdict(), page_size=_page(limit)))
 
-    async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
+    async def edit_job(self, job: str, fields: Mapping[str, Any]) -> "Job":
         return await self._client.jobs.update(await self._id(job), **_fields(fields))
 
-    async def pause_job(self, job: str, reason: str | None) -> Job:
+    async def pause_job(self, job: str, reason: str | None) -> "Job":
         return await self._client.jobs.pause(await self._id(job), reason)
 
-    async def resume_job(self, job: str, missed: Missed) -> Job:
+    async def resume_job(self, job: str, missed: "Missed") -> "Job":
         return await self._client.jobs.resume(await self._id(job), missed=missed.value)
 
     async def delete_job(self, job: str) -> str:
@@ -77,12 +80,12 @@ class ApiBackend:
         await self._client.jobs.delete(job_id)
         return job_id
 
-    async def trigger_job(self, job: str, payload: Any, *, force: bool = False) -> tuple[str, str | None]:
-        """Returns the new run's id, and why it waits, if it does. The payload may be JOB_PAYLOAD."""
+    async def trigger_job(self, job: str, payload: Any = UNSET, *, force: bool = False) -> tuple[str, str | None]:
+        """Returns the new run's id, and why it waits, if it does. Without a payload the run takes the job's."""
         run = await self._client.jobs.trigger(await self._id(job), payload, force=force)
         return run.run_id, run.waiting
 
-    async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
+    async def list_runs(self, filters: RunListFilter, limit: int) -> "Listing[RunOrGap]":
         options: Any = filters._asdict() | {"page_size": _page(limit)}
         job = options.pop("job")
         if job is None:
@@ -90,17 +93,17 @@ class ApiBackend:
             return Listing(list(found.items), found.has_more)
         return await _listing(limit, self._client.jobs.runs(await self._id(job), **options))
 
-    async def get_run(self, run_id: str, *, archive: bool = False) -> RunDetail:
+    async def get_run(self, run_id: str, *, archive: bool = False) -> "RunDetail":
         return await self._client.runs.get(run_id, archive=archive)
 
-    async def cancel_run(self, run_id: str) -> RunDetail:
+    async def cancel_run(self, run_id: str) -> "RunDetail":
         return await self._client.runs.cancel(run_id)
 
     async def replay_run(self, run_id: str) -> str:
         """Returns the new run's id."""
         return (await self._client.runs.replay(run_id)).run_id
 
-    async def list_dead_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
+    async def list_dead_letters(self, job: str | None, limit: int) -> "Listing[DeadLetter]":
         job_id = None if job is None else await self._id(job)
         return await _listing(limit, self._client.dead_letters.list(job_id=job_id, page_size=_page(limit)))
 
@@ -110,7 +113,7 @@ class ApiBackend:
 
     async def replay_dead_letters(
         self, filters: LetterListFilter, rate_per_second: float, *, background: bool
-    ) -> Replaying:
+    ) -> "Replaying":
         """Replay all dead letters that match, or leave them to a replay."""
         job, *_ = filters
         chosen = filters._asdict()
@@ -122,27 +125,29 @@ class ApiBackend:
             **chosen,
         )
 
-    async def list_replays(self, limit: int) -> Listing[Replay]:
+    async def list_replays(self, limit: int) -> "Listing[Replay]":
         return await _listing(limit, self._client.replays.list(page_size=_page(limit)))
 
-    async def get_replay(self, replay_id: str) -> Replay:
+    async def get_replay(self, replay_id: str) -> "Replay":
         return await self._client.replays.get(replay_id)
 
-    async def cancel_replay(self, replay_id: str) -> Replay:
+    async def cancel_replay(self, replay_id: str) -> "Replay":
         return await self._client.replays.cancel(replay_id)
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await self._client.dead_letters.dismiss(run_id)
 
-    async def list_queues(self, limit: int) -> Listing[Queue]:
+    async def list_queues(self, limit: int) -> "Listing[Queue]":
         return await _listing(limit, self._client.queues.list(page_size=_page(limit)))
 
-    async def list_workers(self, limit: int) -> Listing[Worker]:
+    async def list_workers(self, limit: int) -> "Listing[Worker]":
         return await _listing(limit, self._client.workers.list(page_size=_page(limit)))
 
-    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
+    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> "Queue":
         limits: dict[str, Any] = {}
         with suppress(NotFound):  # it may get its limits before its first job
+            from evertick.contract.workers import limits_of  # noqa: PLC0415 - as above
+
             limits = limits_of(await self._client.queues.get(name))
         return await self._client.queues.update(name, **limits | dict(changes))
 
@@ -224,6 +229,8 @@ class ApiBackend:
 
     async def finish_smear(self, smear_id: str, progress: "Callable[[Smear], None]") -> "Smear":
         """Wait until the server has worked off a smear."""
+        import asyncio  # noqa: PLC0415 - simple calls need no event loop
+
         while (smear := await self._client.forecast.smear(smear_id)).finished_at is None:
             progress(smear)
             await asyncio.sleep(SMEAR_POLL_SECONDS)
@@ -237,7 +244,7 @@ class ApiBackend:
         return job if is_job_id(job) else (await self.get_job(job)).job_id
 
 
-def _fields(fields: Mapping[str, Any]) -> JobFields:
+def _fields(fields: Mapping[str, Any]) -> "JobFields":
     faults = [Fault(f"/{name}", "is not known") for name in fields if name in _CLIENT_ARGUMENTS]
     if faults:
         raise InvalidFields(faults)

@@ -6,6 +6,8 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
+from msgspec import UNSET
+
 from evertick.cli.backends import (
     ACTOR,
     ForecastFilter,
@@ -22,14 +24,15 @@ from evertick.contract.connections import BrokerConnection, ConnectionCheck
 from evertick.contract.events import Event, EventStream, EventStreamRequest
 from evertick.contract.forecast import ApplyAdviceRequest, Forecast, ForecastAdvice, Smear
 from evertick.contract.job import Job
-from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.jobs import Verdict
+from evertick.contract.problem import InputError
 from evertick.contract.reading import read_settings
 from evertick.contract.runs import DeadLetter, LetterFilter, Replay, Replaying, RunDetail, RunOrGap
-from evertick.contract.server import InputError
 from evertick.contract.target_hosts import TargetHost, TargetSettings
 from evertick.contract.workers import Queue, Worker
 from evertick.domain.admission import OVERLOADED, Refused, Throttled
 from evertick.domain.events import STORED, EventType
+from evertick.domain.policies import Missed
 from evertick.store.database import Pool
 from evertick.usecases import attention, audit, engine_status, workers
 from evertick.usecases.context import Page, TenantContext, unit_of_work
@@ -107,7 +110,7 @@ class DatabaseBackend:
         await lifecycle.delete(self._tenant, job_id)
         return job_id
 
-    async def trigger_job(self, job: str, payload: Any, *, force: bool = False) -> tuple[str, str | None]:
+    async def trigger_job(self, job: str, payload: Any = UNSET, *, force: bool = False) -> tuple[str, str | None]:
         async with self._admission.of(costs.OF_RUN):
             run_id = await requests.trigger(self._tenant, await self._id(job), payload, force=force)
             return run_id, (await self.get_run(run_id)).waiting

@@ -2,31 +2,29 @@
 
 from typing import Annotated, Any
 
-import typer
 from msgspec.structs import asdict
 
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit, parse_pairs
 from evertick.cli.output import print_document, print_listing, print_result
+from evertick.cli.signatures import Argument, CommandGroup, Option
 from evertick.contract.alerts import Alert, AlertStatus
 from evertick.domain.alerts import Condition
 
-app = typer.Typer(
-    no_args_is_help=True, help="List alerts; set and test where their notices go.", rich_markup_mode="rich"
-)
+app = CommandGroup(help="List alerts; set and test where their notices go.")
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_alerts(
     connection: ConnectionOptions,
     *,
-    status: Annotated[AlertStatus | None, typer.Option(help="Only alerts with this status.")] = None,
+    status: Annotated[AlertStatus | None, Option(help="Only alerts with this status.")] = None,
     limit: Limit = 50,
 ) -> None:
     """List alerts, newest first. A job's alert rules are among its fields.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick alerts list --status open
 
@@ -41,32 +39,32 @@ def list_alerts(
     )
 
 
-@app.command()
+@app.add()
 @connection_options
 def target(connection: ConnectionOptions) -> None:
     """Show where notices go.
 
-    [bold]Example[/bold]
+    Example
 
       evertick alerts target
     """
     print_document(asdict(call(connection, lambda backend: backend.get_alert_target())), as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def set_target(
     connection: ConnectionOptions,
-    receiver: Annotated[str, typer.Argument(metavar="URL", help="Where notices are delivered, as signed webhooks.")],
+    receiver: Annotated[str, Argument(metavar="URL", help="Where notices are delivered, as signed webhooks.")],
     *,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Header. Can be repeated.")] = None,
+    header: Annotated[list[str] | None, Option(metavar="NAME:VALUE", help="Header. Can be repeated.")] = None,
     condition: Annotated[
-        list[Condition] | None, typer.Option(help="Send notices of this condition, not of all. Can be repeated.")
+        list[Condition] | None, Option(help="Send notices of this condition, not of all. Can be repeated.")
     ] = None,
 ) -> None:
     """Set where notices go. They are runs of the job `alert:notices`, which is created here.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick alerts set-target https://example.com/hooks/alerts
 
@@ -79,12 +77,12 @@ def set_target(
     print_result(changed, f"Notices go to {changed.url}.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def remove_target(connection: ConnectionOptions) -> None:
     """Send no notices any more. Alerts are listed as before.
 
-    [bold]Example[/bold]
+    Example
 
       evertick alerts remove-target
     """
@@ -92,12 +90,12 @@ def remove_target(connection: ConnectionOptions) -> None:
     print_result({}, "No notices are sent any more.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def test(connection: ConnectionOptions) -> None:
     """Send a test notice.
 
-    [bold]Example[/bold]
+    Example
 
       evertick alerts test
     """

@@ -4,35 +4,36 @@ from datetime import UTC, date, datetime, timedelta
 from operator import itemgetter
 from typing import Annotated, Any
 
-import typer
+import click
 
 from evertick.cli.backends import ACTOR, Listing
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
 from evertick.cli.errors import Exit
 from evertick.cli.options import AsJson, Limit
 from evertick.cli.output import print_document, print_listing, print_result
+from evertick.cli.signatures import Argument, CommandGroup
 from evertick.usecases import archive as archives, audit
 from evertick.usecases.context import TenantContext, unit_of_work
 
-app = typer.Typer(no_args_is_help=True, help="List, check and export days of the archive.", rich_markup_mode="rich")
+app = CommandGroup(help="List, check and export days of the archive.")
 
 
 def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter("must be a day, as in 2026-03-07") from None
+        raise click.BadParameter("must be a day, as in 2026-03-07") from None
 
 
-Day = Annotated[str, typer.Argument(metavar="DAY", help="Day in UTC, as in 2026-03-07.")]
+Day = Annotated[str, Argument(metavar="DAY", help="Day in UTC, as in 2026-03-07.")]
 
 
-@app.command("list")
+@app.add("list")
 @database_options
 def list_days(database: DatabaseOptions, *, limit: Limit = 100, as_json: AsJson = False) -> None:
     """List archived days, the newest first: dropped ones are read from the archive, others from the database.
 
-    [bold]Example[/bold]
+    Example
 
       evertick archive list
     """
@@ -50,14 +51,14 @@ def list_days(database: DatabaseOptions, *, limit: Limit = 100, as_json: AsJson 
     )
 
 
-@app.command()
+@app.add()
 @database_options
 def verify(database: DatabaseOptions, day: Day, *, as_json: AsJson = False) -> None:
     """Read the files of a day again, and compare rows and digests with those of the export.
 
     Exit code 1 if a file is missing or damaged.
 
-    [bold]Example[/bold]
+    Example
 
       evertick archive verify 2026-03-07
     """
@@ -69,21 +70,21 @@ def verify(database: DatabaseOptions, day: Day, *, as_json: AsJson = False) -> N
     found = call_database(database, DEFAULT_TENANT, work, uses_archive=True)
     print_document(found._asdict(), as_json=as_json)
     if found.damaged:
-        raise typer.Exit(Exit.FAILED)
+        raise click.exceptions.Exit(Exit.FAILED)
 
 
-@app.command()
+@app.add()
 @database_options
 def export(database: DatabaseOptions, day: Day, *, as_json: AsJson = False) -> None:
     """Export a day now and verify it. It stays in the database until it is older than history is kept.
 
-    [bold]Example[/bold]
+    Example
 
       evertick archive export 2026-03-07
     """
     wanted = _day(day)
     if wanted >= (datetime.now(UTC) - timedelta(days=1)).date():
-        raise typer.BadParameter("must be a day before yesterday: runs of later ones may go on")
+        raise click.BadParameter("must be a day before yesterday: runs of later ones may go on")
 
     async def work(operator: TenantContext) -> archives.VerifiedDay:
         return await archives.export(operator, wanted)
@@ -91,12 +92,12 @@ def export(database: DatabaseOptions, day: Day, *, as_json: AsJson = False) -> N
     print_document(call_database(database, DEFAULT_TENANT, work, uses_archive=True)._asdict(), as_json=as_json)
 
 
-@app.command()
+@app.add()
 @database_options
 def off(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """Drop days without archiving them from now on. Remove EVERTICK_ARCHIVE_URL before: a janitor turns it on again.
 
-    [bold]Example[/bold]
+    Example
 
       evertick archive off
     """

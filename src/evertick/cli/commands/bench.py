@@ -7,12 +7,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-import typer
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound, measure
+from evertick.bench.scenario import Option as ScenarioOption, OptionsT, Result, Scenario, is_sound, measure
 from evertick.bench.scenarios import (
     age,
     brokers,
@@ -38,6 +38,7 @@ from evertick.bench.testbed import BenchProgress, ServerChoice
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import optional
 from evertick.cli.output import print_fields, print_json
+from evertick.cli.signatures import CommandGroup, Option
 from evertick.cli.tables import plain_console
 
 _SCENARIOS = (
@@ -62,20 +63,20 @@ _SCENARIOS = (
 )
 _NAMES = {"rate_per_second": "per second", "lag_ms": "lag in ms"}
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = CommandGroup(
     help="Measure Evertick on this machine, with real processes and a database that is removed afterwards.",
 )
 
 _SERVER = "Use this server. The bench creates a database on it and drops it afterwards."
-_DIRECTORY = "Use the embedded server in this directory and keep its data. [dim](a temporary one)[/dim]"
+_DIRECTORY = "Use the embedded server in this directory and keep its data. [default: a temporary one]"
 DatabaseUrl = Annotated[str | None, optional("--database-url", _SERVER, metavar="URL")]
 DataDir = Annotated[Path | None, optional("--data-dir", _DIRECTORY, metavar="DIR")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the database on the server of --database-url.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]
+Keep = Annotated[bool, Option("--keep", help="Keep the database on the server of --database-url.")]
+_PLOT = click.Path(dir_okay=False, writable=True, path_type=Path)
 Svg = Annotated[
     Path | None,
-    optional("--svg", "Also write a plot to this file.", metavar="FILE", dir_okay=False, writable=True),
+    optional("--svg", "Also write a plot to this file.", metavar="FILE", parser=_PLOT),
 ]
 
 
@@ -84,7 +85,7 @@ def run_scenario(
 ) -> None:
     """Measure and print the result. Fail if runs are missing or duplicated."""
     if choice.database_url is not None and choice.data_dir is not None:
-        raise typer.BadParameter("--database-url and --data-dir exclude each other")
+        raise click.BadParameter("--database-url and --data-dir exclude each other")
     with exit_on_error(), _progress() as progress:
         result = measure(scenario, options, choice, progress)
     if as_json:
@@ -94,8 +95,8 @@ def run_scenario(
     if svg is not None and scenario.plot is not None:
         svg.write_text(scenario.plot(result), encoding="utf-8")
     if not is_sound(result):
-        typer.echo("Error: runs are missing, or were started more than once", err=True)
-        raise typer.Exit(Exit.FAILED)
+        click.echo("Error: runs are missing, or were started more than once", err=True)
+        raise click.exceptions.Exit(Exit.FAILED)
 
 
 def _command(scenario: Scenario[Any]) -> Callable[..., None]:
@@ -111,9 +112,9 @@ def _command(scenario: Scenario[Any]) -> Callable[..., None]:
         options = scenario.options(**values)
         fault = scenario.fault(options)
         if fault is not None:
-            raise typer.BadParameter(fault)
+            raise click.BadParameter(fault)
         if keep and database_url is None and data_dir is None:
-            raise typer.BadParameter("--keep needs --database-url or --data-dir: a temporary server is removed")
+            raise click.BadParameter("--keep needs --database-url or --data-dir: a temporary server is removed")
         run_scenario(scenario, options, ServerChoice(database_url, data_dir, keep), as_json=as_json, svg=svg)
 
     further = [_parameter("keep", Keep, default=False)] if scenario.can_keep else []
@@ -150,12 +151,12 @@ def _typed(default: Any) -> str:
     return default if isinstance(default, str) else ",".join(map(str, default))
 
 
-def _annotation(kind: Any, option: Option) -> Any:
+def _annotation(kind: Any, option: ScenarioOption) -> Any:
     flags = () if option.flags is None else (option.flags,)
     limits: Any = {"min": option.min, "max": option.max, "help": option.help, "metavar": option.metavar}
     if option.parse is None:
-        return Annotated[kind, typer.Option(*flags, **limits)]
-    return Annotated[str, typer.Option(*flags, **limits, parser=_parser(option.parse))]
+        return Annotated[kind, Option(*flags, **limits)]
+    return Annotated[str, Option(*flags, **limits, parser=_parser(option.parse))]
 
 
 def _parser(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -163,7 +164,7 @@ def _parser(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return parse(value)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+            raise click.BadParameter(str(error)) from None
 
     return convert
 
@@ -173,7 +174,7 @@ def _parameter(name: str, annotation: Any, *, default: Any) -> inspect.Parameter
 
 
 def _with_signature(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # where Typer looks
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what the options are read from
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
 
@@ -253,5 +254,5 @@ def _print_schedules(result: Mapping[str, Any]) -> None:
 
 for _module in _SCENARIOS:
     _scenario: Scenario[Any] = _module.SCENARIO
-    app.command(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
-app.command("schedules")(_with_signature(_schedules, [*_parameters(schedules.SchedulesOptions), _AS_JSON]))
+    app.add(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
+app.add("schedules")(_with_signature(_schedules, [*_parameters(schedules.SchedulesOptions), _AS_JSON]))

@@ -2,34 +2,33 @@
 
 from dataclasses import asdict
 
-import typer
+import click
 
 from evertick.cli.backends import ACTOR
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options, settings_of
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_document
+from evertick.cli.signatures import CommandGroup
 from evertick.usecases import audit, cluster
 from evertick.usecases.cluster import ClusterIdentity
 from evertick.usecases.context import TenantContext, unit_of_work
 
-app = typer.Typer(
-    no_args_is_help=True, help="Show the cluster's identity, and confirm a restored database.", rich_markup_mode="rich"
-)
+app = CommandGroup(help="Show the cluster's identity, and confirm a restored database.")
 
 
-@app.command()
+@app.add()
 @database_options
 def show(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """Show whether the cluster may work in the database, and why not.
 
-    [bold]Example[/bold]
+    Example
 
       evertick cluster show --database-url postgresql://evertick@db.internal/evertick
     """
     print_document(asdict(call_database(database, DEFAULT_TENANT, cluster.show)), as_json=as_json)
 
 
-@app.command()
+@app.add()
 @database_options
 def confirm(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """Let the cluster work in a database that was restored from a backup.
@@ -40,7 +39,7 @@ def confirm(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     The database gets the name in EVERTICK_CLUSTER: from now on only processes with this name work in it. Without the
     variable it has none.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick cluster confirm --database-url postgresql://evertick@db.internal/evertick
 
@@ -58,5 +57,5 @@ def confirm(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     if as_json:
         print_document({"name": name, "before": asdict(before)}, as_json=True)
         return
-    typer.echo("Confirmed: schedulers, workers and dispatchers go on within seconds.")
-    typer.echo(f"The cluster is called {name}." if name else "The cluster has no name.")
+    click.echo("Confirmed: schedulers, workers and dispatchers go on within seconds.")
+    click.echo(f"The cluster is called {name}." if name else "The cluster has no name.")

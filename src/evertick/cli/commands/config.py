@@ -2,27 +2,23 @@
 
 import tomllib
 
-import typer
+import click
 
 from evertick.cli.connection import config_file, profile_faults
 from evertick.cli.errors import Exit
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_line
+from evertick.cli.signatures import CommandGroup
 from evertick.config.reading import ConfigInvalid, read_settings
 
-app = typer.Typer(no_args_is_help=True, help="Check the settings.", rich_markup_mode="rich")
+app = CommandGroup(help="Check the settings.")
 
 
-@app.callback()
-def config() -> None:
-    """Typer needs a callback to keep `check` a subcommand while it is the only one."""
-
-
-@app.command()
+@app.add()
 def check(as_json: AsJson = False) -> None:
     """Report all faults of the settings, in the environment and in the config file. Exit code 2 if there are any.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick config check
 
@@ -32,12 +28,12 @@ def check(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"faults": faults})
     elif not faults:
-        typer.echo("The settings are valid.")
+        click.echo("The settings are valid.")
     else:
         for fault in faults:
             print_line(f"Error: {fault}", err=True)
     if faults:
-        raise typer.Exit(Exit.USAGE)
+        raise click.exceptions.Exit(Exit.USAGE)
 
 
 def _settings_faults() -> tuple[str, ...]:

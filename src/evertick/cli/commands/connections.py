@@ -4,30 +4,29 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 from msgspec.structs import asdict
 
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit, parse_fields, parse_pairs
 from evertick.cli.output import print_document, print_listing, print_result
+from evertick.cli.signatures import Argument, CommandGroup, Option
 from evertick.contract.broker_targets import BrokerType
 from evertick.contract.connections import SECRETS, BrokerConnection
 
-app = typer.Typer(
-    no_args_is_help=True, help="Add, test and remove connections to message brokers.", rich_markup_mode="rich"
-)
+app = CommandGroup(help="Add, test and remove connections to message brokers.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that targets use.")]
+Name = Annotated[str, Argument(metavar="NAME", help="The name that targets use.")]
 STDIN = "-"
 _LONG = "tls_ca"
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_connections(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """List the connections, without their secrets.
 
-    [bold]Example[/bold]
+    Example
 
       evertick connections list
     """
@@ -40,12 +39,12 @@ def list_connections(connection: ConnectionOptions, *, limit: Limit = 50) -> Non
     )
 
 
-@app.command()
+@app.add()
 @connection_options
 def show(connection: ConnectionOptions, name: Name) -> None:
     """Show a connection, without its secrets.
 
-    [bold]Example[/bold]
+    Example
 
       evertick connections show orders
     """
@@ -53,31 +52,31 @@ def show(connection: ConnectionOptions, name: Name) -> None:
     print_document(asdict(found), as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def add(
     connection: ConnectionOptions,
     name: Name,
-    kind: Annotated[BrokerType, typer.Argument(metavar="TYPE", help=f"One of {', '.join(BrokerType)}.")],
+    kind: Annotated[BrokerType, Argument(metavar="TYPE", help=f"One of {', '.join(BrokerType)}.")],
     *,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting. Can be repeated.")
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting. Can be repeated.")
     ] = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Ask for this secret in the terminal. Can be repeated."),
+        Option(metavar="NAME", help="Ask for this secret in the terminal. Can be repeated."),
     ] = None,
     secret_file: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="Read this secret from a file, or from stdin (-). Can be repeated."),
+        Option(metavar="NAME=FILE", help="Read this secret from a file, or from stdin (-). Can be repeated."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a connection of this name; secrets not given stay.")
+        bool, Option("--replace", help="Replace a connection of this name; secrets not given stay.")
     ] = False,
 ) -> None:
     r"""Add a connection. Secrets come from files or the terminal, not from the command line, which others can see.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick connections add events redis_stream --set host=redis.example.com --secret password
 
@@ -93,12 +92,12 @@ def add(
     print_result(added, f"Connection {added.name} is ready to be tested.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def test(connection: ConnectionOptions, name: Name) -> None:
     """Connect to the broker, and say what was found. No message is sent.
 
-    [bold]Example[/bold]
+    Example
 
       evertick connections test orders
     """
@@ -106,15 +105,15 @@ def test(connection: ConnectionOptions, name: Name) -> None:
     text = f"It can be used: {found.detail}." if found.is_usable else f"It cannot be used: {found.detail}."
     print_result(found, text, as_json=connection.as_json)
     if not found.is_usable:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
-@app.command()
+@app.add()
 @connection_options
 def remove(connection: ConnectionOptions, name: Name) -> None:
     """Remove a connection that no job uses.
 
-    [bold]Example[/bold]
+    Example
 
       evertick connections remove orders
     """
@@ -125,13 +124,13 @@ def remove(connection: ConnectionOptions, name: Name) -> None:
 def _secrets(kind: BrokerType, asked: list[str] | tuple[str, ...], files: dict[str, str]) -> dict[str, str]:
     unknown = sorted({*asked, *files} - set(SECRETS[kind]))
     if unknown:
-        raise typer.BadParameter(f"a connection of type {kind} has no secret {unknown[0]}: {', '.join(SECRETS[kind])}")
-    found = {name: typer.prompt(name, hide_input=True) for name in asked}
+        raise click.BadParameter(f"a connection of type {kind} has no secret {unknown[0]}: {', '.join(SECRETS[kind])}")
+    found = {name: click.prompt(name, hide_input=True) for name in asked}
     for name, path in files.items():
         try:
             text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise typer.BadParameter(f"--secret-file {name}={path}: {error}") from None
+            raise click.BadParameter(f"--secret-file {name}={path}: {error}") from None
         found[name] = text.removesuffix("\n").removesuffix("\r")
     return found
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
-import typer
+import click
 
 from evertick.cli.commands.job_files import ImportEntry
 from evertick.cli.commands.jobs_import import ImportedEntry, app, create_one, print_failed_lines, reason_of
@@ -13,6 +13,7 @@ from evertick.cli.connection import Backend, ConnectionOptions, call, connection
 from evertick.cli.errors import Exit
 from evertick.cli.options import ReplaceAll, TargetUrl, WorkerQueue, parse_fields, read_text, target_of
 from evertick.cli.output import print_json, print_rows, progress_bar
+from evertick.cli.signatures import Argument, Option
 from evertick.domain.crontab import Crontab, CrontabEntry, Remark, job_names, read_crontab
 from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.schedule.preview import as_new_job
@@ -22,35 +23,35 @@ from evertick.sdk.declarations import check
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
 
 
-@app.command()
+@app.add()
 @connection_options
 def crontab(
     connection: ConnectionOptions,
-    file: Annotated[typer.FileText, typer.Argument(metavar="FILE", encoding="utf-8", help="A crontab; - is stdin.")],
+    file: Annotated[TextIO, Argument(metavar="FILE", help="A crontab; - is stdin.")],
     *,
-    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Handler that runs the commands.")] = None,
+    handler: Annotated[str | None, Option(metavar="NAME", help="Handler that runs the commands.")] = None,
     queue: WorkerQueue = None,
     target_url: TargetUrl = None,
     system: Annotated[
         bool | None,
-        typer.Option("--system/--user", help="Whether lines name a user. [dim](files in /etc do)[/dim]"),
+        Option("--system/--user", help="Whether lines name a user. [default: files in /etc do]"),
     ] = None,
     timezone: Annotated[
         str | None,
-        typer.Option("--timezone", "-z", metavar="ZONE", help="Time zone of lines without CRON_TZ. [dim](UTC)[/dim]"),
+        Option("--timezone", "-z", metavar="ZONE", help="Time zone of lines without CRON_TZ. [default: UTC]"),
     ] = None,
     fields: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field, for all jobs.")
+        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other field, for all jobs.")
     ] = None,
     replace: ReplaceAll = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the jobs and create none.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the jobs and create none.")] = False,
 ) -> None:
     """Create a job for each entry of a crontab. Its payload has the command, its input and its environment.
 
     The other fields have Evertick's defaults, which differ from cron: runs of one job do not overlap, a failed run is
     retried, and each run has a time limit. --set overrides them.
 
-    [bold]Examples[/bold]
+    Examples
 
       crontab -l | evertick jobs import crontab - --handler run_command --timezone Europe/Paris --dry-run
 
@@ -75,7 +76,7 @@ def crontab(
     created = [each for each in imported if each.fault is None]
     (_print_json if connection.as_json else _print)(created, faults, _losses(parsed, timezone))
     if faults:
-        raise typer.Exit(Exit.FAILED)
+        raise click.exceptions.Exit(Exit.FAILED)
 
 
 def _is_system(path: Path) -> bool:
@@ -131,7 +132,7 @@ def _print(imported: Sequence[ImportedEntry], faults: Sequence[Remark], losses: 
     ]
     print_rows(columns, rows, empty="No jobs.")
     if losses:
-        typer.echo()
+        click.echo()
         print_rows(("line", "not carried over"), losses, empty="")
     print_failed_lines(faults)
 

@@ -3,26 +3,27 @@
 from operator import attrgetter
 from typing import Annotated
 
-import typer
+import click
 
 from evertick.cli.backends import LetterListFilter
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.options import EXAMPLE_INSTANT, Limit, optional, parse_instant
 from evertick.cli.output import print_listing, print_result
+from evertick.cli.signatures import Argument, CommandGroup, Option
 from evertick.contract.runs import DEFAULT_RATE, Replaying
 
-app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
+app = CommandGroup(help="List, replay and dismiss dead letters.")
 
-JobOption = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job's, by id or by name.")]
+JobOption = Annotated[str | None, Option("--job", metavar="JOB", help="Only this job's, by id or by name.")]
 RUNS_HELP = "Ids of runs, as `dead-letters list` shows them."
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_dead_letters(connection: ConnectionOptions, *, job: JobOption = None, limit: Limit = 50) -> None:
     """List dead letters, the newest first.
 
-    [bold]Example[/bold]
+    Example
 
       evertick dead-letters list --job send-weekly-report
     """
@@ -35,13 +36,13 @@ def list_dead_letters(connection: ConnectionOptions, *, job: JobOption = None, l
     )
 
 
-@app.command()
+@app.add()
 @connection_options
 def replay(
     connection: ConnectionOptions,
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help=RUNS_HELP)] = None,
+    runs: Annotated[list[str] | None, Argument(metavar="RUN...", help=RUNS_HELP)] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Replay all.")] = False,
+    every: Annotated[bool, Option("--all", help="Replay all.")] = False,
     job: JobOption = None,
     queue: Annotated[str | None, optional("--queue", "Only of jobs of this queue.", metavar="NAME")] = None,
     error: Annotated[str | None, optional("--error", "Only with this in their error.", metavar="TEXT")] = None,
@@ -52,17 +53,15 @@ def replay(
     ] = None,
     to_at: Annotated[str | None, optional("--to", "Only those that died before this.", metavar="INSTANT")] = None,
     rate: Annotated[
-        float, typer.Option("--rate", metavar="N", min=0.01, max=1000, help="How many start each second.")
+        float, Option("--rate", metavar="N", min=0.01, max=1000, help="How many start each second.")
     ] = DEFAULT_RATE,
-    background: Annotated[
-        bool, typer.Option("--background", help="Leave it to a replay: see `evertick replays`.")
-    ] = False,
+    background: Annotated[bool, Option("--background", help="Leave it to a replay: see `evertick replays`.")] = False,
 ) -> None:
     """Run dead letters again, each as a new run with the same payload.
 
     What is too much for one request goes on as a replay, which `evertick replays` shows and cancels.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick dead-letters replay run_…
 
@@ -72,7 +71,7 @@ def replay(
     """
     filters = LetterListFilter(job, queue, error, label, parse_instant("--from", from_at), parse_instant("--to", to_at))
     if bool(runs) == (every or background or filters != LetterListFilter()):
-        raise typer.BadParameter("give the ids of runs, or --all or a filter")
+        raise click.BadParameter("give the ids of runs, or --all or a filter")
 
     async def work(backend: Backend) -> Replaying:
         if not runs:
@@ -87,17 +86,17 @@ def replay(
         return
     print_result(runs_made, f"Replayed {result.replayed:,}.", as_json=connection.as_json)
     if result.has_more:  # on stderr, so that scripts read only the result
-        typer.echo(f"There are more: {result.replay_id} replays them.", err=True)
+        click.echo(f"There are more: {result.replay_id} replays them.", err=True)
 
 
-@app.command()
+@app.add()
 @connection_options
 def dismiss(
-    connection: ConnectionOptions, runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUNS_HELP)]
+    connection: ConnectionOptions, runs: Annotated[list[str], Argument(metavar="RUN...", help=RUNS_HELP)]
 ) -> None:
     """Remove dead letters without running them again. The runs stay in the history.
 
-    [bold]Example[/bold]
+    Example
 
       evertick dead-letters dismiss run_…
     """

@@ -4,40 +4,37 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-import typer
+import click
 from msgspec.structs import asdict
 
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.options import parse_fields, parse_pairs
 from evertick.cli.output import print_document, print_json, print_line, print_result, utc
+from evertick.cli.signatures import Argument, CommandGroup, Option
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.broker_targets import BrokerType
 from evertick.contract.events import EVENT_PREFIX, Event, EventStream
 from evertick.domain.events import EventType
 from evertick.runtime.process import stop_signal
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Read events: finished runs, gaps, changes of jobs; set where they are sent.",
-    rich_markup_mode="rich",
-)
+app = CommandGroup(help="Read events: finished runs, gaps, changes of jobs; set where they are sent.")
 POLL_SECONDS = 1.0
 
-Types = Annotated[list[EventType] | None, typer.Option("--type", help="Only events of this type. Can be repeated.")]
+Types = Annotated[list[EventType] | None, Option("--type", help="Only events of this type. Can be repeated.")]
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_events(
     connection: ConnectionOptions,
     *,
-    cursor: Annotated[str | None, typer.Option(metavar="ID", help="Begin after the event of this id.")] = None,
+    cursor: Annotated[str | None, Option(metavar="ID", help="Begin after the event of this id.")] = None,
     kind: Types = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with events as they happen.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on with events as they happen.")] = False,
 ) -> None:
     """Show events, oldest first, one on each line. With --json a line is the whole CloudEvent.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick events list --follow --type run.finished
 
@@ -63,15 +60,15 @@ def list_events(
                 except TimeoutError:
                     after = await show(backend, after)
 
-    call(connection, show_all if follow else partial(show, after=cursor))
+    call(connection, show_all if follow else partial(show, after=cursor), waits=follow)
 
 
-@app.command()
+@app.add()
 @connection_options
 def stream(connection: ConnectionOptions) -> None:
     """Show the event stream: since when events are kept, where they are sent, and how far that came.
 
-    [bold]Example[/bold]
+    Example
 
       evertick events stream
     """
@@ -79,12 +76,12 @@ def stream(connection: ConnectionOptions) -> None:
     print_document(_document(found), as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def switch_on(connection: ConnectionOptions) -> None:
     """Keep events from now on, to be read. They are sent nowhere.
 
-    [bold]Example[/bold]
+    Example
 
       evertick events switch-on
     """
@@ -92,30 +89,28 @@ def switch_on(connection: ConnectionOptions) -> None:
     print_result(found, "Events are kept.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def set_sink(
     connection: ConnectionOptions,
     receiver: Annotated[
         str,
-        typer.Argument(
-            metavar="URL|TYPE", help=f"URL for signed webhooks, or a type of broker: {', '.join(BrokerType)}."
-        ),
+        Argument(metavar="URL|TYPE", help=f"URL for signed webhooks, or a type of broker: {', '.join(BrokerType)}."),
     ],
     *,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Field of a broker's target. Can be repeated."),
+        Option("--set", metavar="NAME=VALUE", help="Field of a broker's target. Can be repeated."),
     ] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Header. Can be repeated.")] = None,
+    header: Annotated[list[str] | None, Option(metavar="NAME:VALUE", help="Header. Can be repeated.")] = None,
     kind: Types = None,
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Send the events of all tenants. For the hosting tenant.")
+        bool, Option("--all-tenants", help="Send the events of all tenants. For the hosting tenant.")
     ] = False,
 ) -> None:
     """Keep events from now on, and send them as CloudEvents: to a URL in batches, to a broker one by one.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick events set-sink https://example.com/hooks/events --type run.finished --type gap.recorded
 
@@ -132,12 +127,12 @@ def set_sink(
     print_result(found, f"Events go to {receiver}{over}.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def switch_off(connection: ConnectionOptions) -> None:
     """Keep no more events, and send none.
 
-    [bold]Example[/bold]
+    Example
 
       evertick events switch-off
     """
@@ -149,9 +144,9 @@ def _sink(receiver: str, settings: dict[str, Any]) -> dict[str, Any]:
     if receiver in set(BrokerType):
         return {"type": receiver, **settings}
     if "://" not in receiver:
-        raise typer.BadParameter(f"{receiver!r} is neither a URL nor one of {', '.join(BrokerType)}")
+        raise click.BadParameter(f"{receiver!r} is neither a URL nor one of {', '.join(BrokerType)}")
     if settings:
-        raise typer.BadParameter("--set is for brokers: a URL has no fields")
+        raise click.BadParameter("--set is for brokers: a URL has no fields")
     return {"type": "http", "url": receiver}
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+import click
 from rich.console import Console
 from rich.status import Status
 
@@ -11,6 +11,7 @@ from evertick.cli.connection import Backend, ConnectionOptions, call, connection
 from evertick.cli.forecast_output import print_advice, print_forecast, print_smear, print_smears
 from evertick.cli.options import EXAMPLE_INSTANT, optional, parse_instant, parse_pairs
 from evertick.cli.output import print_json, print_line
+from evertick.cli.signatures import Argument, Option
 from evertick.contract.forecast import MAX_HOTTEST, Forecast, ForecastAdvice, ForecastHorizon, Smear
 
 MAX_SHOWN_SMEARS = 20
@@ -20,7 +21,7 @@ MAX_SHOWN_SMEARS = 20
 def forecast(
     connection: ConnectionOptions,
     horizon: Annotated[
-        ForecastHorizon, typer.Argument(metavar="[24h|30d]", help="A day in minutes, or 30 days in hours.")
+        ForecastHorizon, Argument(metavar="[24h|30d]", help="A day in minutes, or 30 days in hours.")
     ] = ForecastHorizon.DAY,
     *,
     from_at: Annotated[
@@ -34,19 +35,19 @@ def forecast(
         list[str] | None, optional("--label", "Only of jobs with this label.", metavar="NAME:VALUE")
     ] = None,
     queue: Annotated[str | None, optional("--queue", "Only of jobs of this queue.", metavar="NAME")] = None,
-    top: Annotated[int, typer.Option("--top", min=0, max=MAX_HOTTEST, help="How many of the fullest to explain.")] = 5,
-    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="The jobs of all tenants.")] = False,
-    advice: Annotated[bool, typer.Option("--advice", help="Ask which jobs should get jitter.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Give these jobs the jitter that is advised.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False,
+    top: Annotated[int, Option("--top", min=0, max=MAX_HOTTEST, help="How many of the fullest to explain.")] = 5,
+    all_tenants: Annotated[bool, Option("--all-tenants", help="The jobs of all tenants.")] = False,
+    advice: Annotated[bool, Option("--advice", help="Ask which jobs should get jitter.")] = False,
+    apply: Annotated[bool, Option("--apply", help="Give these jobs the jitter that is advised.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Apply without asking.")] = False,
     undo: Annotated[
         str | None, optional("--undo", "Take the jitter of this smear back; `last`: of the latest.", metavar="SMEAR")
     ] = None,
-    smears: Annotated[bool, typer.Option("--smears", help="List what was applied and undone.")] = False,
+    smears: Annotated[bool, Option("--smears", help="List what was applied and undone.")] = False,
 ) -> None:
     """Show how many firings each minute or hour to come will have, and which jobs make the fullest.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick forecast
 
@@ -57,10 +58,10 @@ def forecast(
       evertick forecast --undo last
     """
     if sum((advice, apply, undo is not None, smears)) > 1:
-        raise typer.BadParameter("use one of --advice, --apply, --undo and --smears")
+        raise click.BadParameter("use one of --advice, --apply, --undo and --smears")
     labels = parse_pairs("--label", label or (), ":")
     if undo is not None:
-        _print_smear(call(connection, lambda backend: _undo(backend, undo)), connection)
+        _print_smear(call(connection, lambda backend: _undo(backend, undo), waits=True), connection)
     elif smears:
         _print_smears(connection)
     elif advice or apply:
@@ -99,20 +100,20 @@ def _advise(
     if not connection.as_json:
         print_advice(found)
     if not yes:
-        typer.confirm(f"Change {found.jobs:,} jobs?", abort=True, err=True)
+        click.confirm(f"Change {found.jobs:,} jobs?", abort=True, err=True)
 
     async def work(backend: Backend) -> Smear:
         started = await backend.apply_advice(found, labels, queue)
         return await _finish(backend, started)
 
-    _print_smear(call(connection, work), connection)
+    _print_smear(call(connection, work, waits=True), connection)
 
 
 async def _undo(backend: Backend, smear: str) -> Smear:
     if smear == "last":
         newest = (await backend.list_smears(1)).items
         if not newest:
-            raise typer.BadParameter("there is no smear to undo")
+            raise click.BadParameter("there is no smear to undo")
         smear = newest[0].smear_id
     return await _finish(backend, await backend.undo_smear(smear))
 

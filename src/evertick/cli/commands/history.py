@@ -4,7 +4,7 @@ import csv
 import sys
 from typing import Annotated, Any
 
-import typer
+import click
 from msgspec.structs import asdict
 
 from evertick.cli.backends import RunListFilter
@@ -12,6 +12,7 @@ from evertick.cli.commands.runs import RUN_COLUMNS, OfJob, row_of
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import EXAMPLE_INSTANT, Limit, parse_instant
 from evertick.cli.output import print_listing
+from evertick.cli.signatures import Option
 from evertick.contract.runs import Gap, RunOrGap
 from evertick.runtime.terminal import terminal_safe
 
@@ -27,26 +28,26 @@ def history(
     connection: ConnectionOptions,
     *,
     from_at: Annotated[
-        str, typer.Option("--from", metavar="INSTANT", help=f"Fire times from this on, as in {EXAMPLE_INSTANT}.")
+        str, Option("--from", metavar="INSTANT", help=f"Fire times from this on, as in {EXAMPLE_INSTANT}.")
     ],
-    to_at: Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="Fire times before this.")] = None,
+    to_at: Annotated[str | None, Option("--to", metavar="INSTANT", help="Fire times before this.")] = None,
     job: OfJob = None,
     archive: Annotated[
-        bool, typer.Option("--archive", help="Also read the archive, with runs that left the database.")
+        bool, Option("--archive", help="Also read the archive, with runs that left the database.")
     ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
     limit: Limit = DEFAULT_LIMIT,
 ) -> None:
     """Show what ran in a stretch of time, the newest first. With --job, also the ticks that did not run.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick history --from 2026-06-01T00:00:00Z --to 2026-06-02T00:00:00Z
 
       evertick history --from 2025-01-01T00:00:00Z --job send-weekly-report --archive --json
     """
     if as_csv and connection.as_json:
-        raise typer.BadParameter("--csv and --json exclude each other")
+        raise click.BadParameter("--csv and --json exclude each other")
     filters = RunListFilter(job, None, parse_instant("--from", from_at), parse_instant("--to", to_at), archive)
     found = call(connection, lambda backend: backend.list_runs(filters, limit), uses_archive=archive)
     if as_csv:
@@ -54,7 +55,7 @@ def history(
         writer.writerow(CSV_COLUMNS)
         writer.writerows(map(_cells, found.items))
         if found.has_more:
-            typer.echo(f"Only the first {limit} are shown: use --limit.", err=True)
+            click.echo(f"Only the first {limit} are shown: use --limit.", err=True)
         return
     print_listing(found, RUN_COLUMNS, row_of, empty="No runs.", as_json=connection.as_json)
 

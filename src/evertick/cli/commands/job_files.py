@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, NamedTuple, assert_never
 
+import click
 import msgspec
-import typer
 from msgspec import NODEFAULT
 
 from evertick.cli.options import FileFormat
@@ -90,7 +90,7 @@ def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list
     ]
 
 
-def write_documents(documents: list[dict[str, Any]], format: FileFormat) -> str:  # noqa: A002 - the option's name
+def write_documents(documents: list[dict[str, Any]], format: FileFormat) -> str:
     match format:
         case FileFormat.NDJSON:
             return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in documents)
@@ -103,7 +103,7 @@ def write_documents(documents: list[dict[str, Any]], format: FileFormat) -> str:
             assert_never(format)
 
 
-def read_entries(text: str, format: FileFormat | None) -> list[ImportEntry]:  # noqa: A002 - as above
+def read_entries(text: str, format: FileFormat | None) -> list[ImportEntry]:
     """The jobs of a file. An invalid list is wrong usage. An invalid line is a fault of that line.
 
     Without a format, a file that begins with a bracket is an array, and others are NDJSON.
@@ -138,7 +138,7 @@ def _parse_array(text: str) -> Any:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"the file is not a JSON array: {error}") from None
+        raise click.BadParameter(f"the file is not a JSON array: {error}") from None
     return found if isinstance(found, list) else [found]
 
 
@@ -147,7 +147,7 @@ def _parse_yaml(text: str) -> list[Any]:
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
-        raise typer.BadParameter(f"the file is not YAML: {error}") from None
+        raise click.BadParameter(f"the file is not YAML: {error}") from None
     return [json.loads(json.dumps(job, default=encode_plain)) for job in _flat(documents)]
 
 

@@ -1,15 +1,13 @@
 """`evertick jobs`: list, show, create and change jobs."""
 
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from msgspec.structs import asdict
+import click
 
-from evertick.cli.backends import JOB_PAYLOAD, JobListFilter
+from evertick.cli.backends import JobListFilter
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.errors import exit_on_error
-from evertick.cli.lazy import LazyGroup
 from evertick.cli.options import (
     FileFormat,
     Limit,
@@ -21,52 +19,45 @@ from evertick.cli.options import (
     target_of,
 )
 from evertick.cli.output import print_document, print_listing, print_result, utc
-from evertick.contract.job import Job, JobStatus
-from evertick.contract.jobs import Missed
+from evertick.cli.signatures import Argument, CommandGroup, Option
+from evertick.domain.policies import Missed
+from evertick.domain.states import JobStatus
 
+if TYPE_CHECKING:
+    from evertick.contract.job import Job
 
-class _Commands(LazyGroup):
-    later: ClassVar = {
-        "import": ("crontab_import:app", "Import jobs from a file (jobs import FILE) or from another source.")
-    }
-
-
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
+app = CommandGroup(
     help="List, show, add, edit, export, pause, trigger and delete jobs.",
-    rich_markup_mode="rich",
+    later={"import": ("crontab_import:app", "Import jobs from a file (jobs import FILE) or from another source.")},
 )
 
 ALL_JOBS = 10_000_000
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id or name of the job.")]
-Timezone = Annotated[str | None, typer.Option("--timezone", "-z", metavar="ZONE", help="IANA name of the time zone.")]
-Payload = Annotated[str | None, typer.Option(metavar="JSON", help="Payload of each run.")]
+JobName = Annotated[str, Argument(metavar="JOB", help="Id or name of the job.")]
+Timezone = Annotated[str | None, Option("--timezone", "-z", metavar="ZONE", help="IANA name of the time zone.")]
+Payload = Annotated[str | None, Option(metavar="JSON", help="Payload of each run.")]
 
 
-@app.command()
+@app.add()
 @connection_options
 def add(
     connection: ConnectionOptions,
-    name: Annotated[str, typer.Argument(help="Name, unique among the tenant's jobs.")],
-    schedule: Annotated[
-        str, typer.Argument(help="Cron, @daily, 'every 5m', RRULE:…, an instant, now, 'in 90s' or manual.")
-    ],
+    name: Annotated[str, Argument(help="Name, unique among the tenant's jobs.")],
+    schedule: Annotated[str, Argument(help="Cron, @daily, 'every 5m', RRULE:…, an instant, now, 'in 90s' or manual.")],
     *,
-    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Handler that runs the job in a worker.")] = None,
+    handler: Annotated[str | None, Option(metavar="NAME", help="Handler that runs the job in a worker.")] = None,
     queue: WorkerQueue = None,
     target_url: TargetUrl = None,
     timezone: Timezone = None,
     payload: Payload = None,
-    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Label. Can be repeated.")] = None,
+    label: Annotated[list[str] | None, Option(metavar="NAME:VALUE", help="Label. Can be repeated.")] = None,
     fields: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field of a job.")
+        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other field of a job.")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing job of this name.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace an existing job of this name.")] = False,
 ) -> None:
     """Add a job that a worker's handler runs, or that is delivered to a URL.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick jobs add refresh "*/5 * * * *" --handler refresh
 
@@ -78,7 +69,7 @@ def add(
     values = _option_fields(None, timezone, payload, label, fields)
     job_fields = {"name": name, "schedule": schedule, "target": target, **values}
 
-    async def work(backend: Backend) -> Job:
+    async def work(backend: Backend) -> "Job":
         return await (backend.put_job(name, job_fields) if replace else backend.add_job(job_fields))
 
     job = call(connection, work)
@@ -86,26 +77,26 @@ def add(
     print_result(job, f"{job.name} is {job.job_id}: {first}.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def edit(
     connection: ConnectionOptions,
     job: JobName,
     *,
-    schedule: Annotated[str | None, typer.Option(metavar="SCHEDULE", help="New schedule.")] = None,
+    schedule: Annotated[str | None, Option(metavar="SCHEDULE", help="New schedule.")] = None,
     timezone: Timezone = None,
     payload: Payload = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:VALUE", help="Label, replaces all labels. Can be repeated.")
+        list[str] | None, Option(metavar="NAME:VALUE", help="Label, replaces all labels. Can be repeated.")
     ] = None,
     fields: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Any field of a job; null resets it to its default."),
+        Option("--set", metavar="FIELD=VALUE", help="Any field of a job; null resets it to its default."),
     ] = None,
 ) -> None:
     """Change fields of a job. Runs that have fired keep the version of the job that they fired with.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick jobs edit send-weekly-report --schedule "0 8 * * 1"
 
@@ -113,7 +104,7 @@ def edit(
     """
     changes = _option_fields(schedule, timezone, payload, label, fields)
     if not changes:
-        raise typer.BadParameter("there is nothing to change: use --schedule, --set or another option")
+        raise click.BadParameter("there is nothing to change: use --schedule, --set or another option")
     edited = call(connection, lambda backend: backend.edit_job(job, changes))
     following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
     text = f"{edited.name} is at version {edited.spec_version}: {following}."
@@ -140,21 +131,21 @@ def _option_fields(
     return values | parse_fields("--set", fields or ())
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_jobs(
     connection: ConnectionOptions,
     *,
-    status: Annotated[JobStatus | None, typer.Option(help="Only jobs with this status.")] = None,
-    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
-    name_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only names that start with this.")] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also jobs that have finished, such as one-offs.")] = False,
+    status: Annotated[JobStatus | None, Option(help="Only jobs with this status.")] = None,
+    label: Annotated[list[str] | None, Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
+    name_prefix: Annotated[str | None, Option(metavar="TEXT", help="Only names that start with this.")] = None,
+    queue: Annotated[str | None, Option(metavar="NAME", help="Only jobs of this queue.")] = None,
+    every: Annotated[bool, Option("--all", help="Also jobs that have finished, such as one-offs.")] = False,
     limit: Limit = 50,
 ) -> None:
     """List jobs in the order of their creation. Those that have finished are listed with --all or --status finished.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick jobs list --status paused
 
@@ -176,20 +167,20 @@ def list_jobs(
     )
 
 
-@app.command()
+@app.add()
 @connection_options
 def export(
     connection: ConnectionOptions,
     *,
-    file_format: Annotated[FileFormat, typer.Option("--format", help="Of what is printed.")] = FileFormat.NDJSON,
-    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
-    name_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only names that start with this.")] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
-    finished: Annotated[bool, typer.Option("--finished", help="Also one-offs that have fired.")] = False,
+    file_format: Annotated[FileFormat, Option("--format", help="Of what is printed.")] = FileFormat.NDJSON,
+    label: Annotated[list[str] | None, Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
+    name_prefix: Annotated[str | None, Option(metavar="TEXT", help="Only names that start with this.")] = None,
+    queue: Annotated[str | None, Option(metavar="NAME", help="Only jobs of this queue.")] = None,
+    finished: Annotated[bool, Option("--finished", help="Also one-offs that have fired.")] = False,
 ) -> None:
     """Print the definitions of all jobs, as `jobs import` takes them. Fields with their default are left out.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick jobs export > jobs.ndjson
 
@@ -200,32 +191,34 @@ def export(
     filters = JobListFilter(None, parse_pairs("--label", label or (), ":"), name_prefix, queue, finished)
     found = call(connection, lambda backend: backend.list_jobs(filters, ALL_JOBS))
     with exit_on_error():
-        typer.echo(write_documents([document_of(job) for job in found.items], file_format), nl=False)
+        click.echo(write_documents([document_of(job) for job in found.items], file_format), nl=False)
 
 
-@app.command()
+@app.add()
 @connection_options
 def show(connection: ConnectionOptions, job: JobName) -> None:
     """Show a job with all its fields.
 
-    [bold]Example[/bold]
+    Example
 
       evertick jobs show send-weekly-report
     """
+    from msgspec.structs import asdict  # noqa: PLC0415 - as in `output`
+
     print_document(asdict(call(connection, lambda backend: backend.get_job(job))), as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def pause(
     connection: ConnectionOptions,
     job: JobName,
     *,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")] = None,
+    reason: Annotated[str | None, Option(metavar="TEXT", help="Reason, shown with the job.")] = None,
 ) -> None:
     """Pause a job: no tick fires until it is resumed.
 
-    [bold]Example[/bold]
+    Example
 
       evertick jobs pause send-weekly-report --reason "provider is down"
     """
@@ -233,17 +226,17 @@ def pause(
     print_result(paused, f"{paused.name} is paused.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def resume(
     connection: ConnectionOptions,
     job: JobName,
     *,
-    missed: Annotated[Missed, typer.Option(help="What happens to the ticks of the pause.")] = Missed.SKIP,
+    missed: Annotated[Missed, Option(help="What happens to the ticks of the pause.")] = Missed.SKIP,
 ) -> None:
     """Resume a paused job.
 
-    [bold]Example[/bold]
+    Example
 
       evertick jobs resume send-weekly-report --missed run_once
     """
@@ -251,15 +244,15 @@ def resume(
     print_result(resumed, f"{resumed.name} is active again.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def trigger(
     connection: ConnectionOptions,
     job: JobName,
     *,
-    payload: Annotated[str | None, typer.Option(metavar="JSON", help="Payload instead of the job's own.")] = None,
+    payload: Annotated[str | None, Option(metavar="JSON", help="Payload instead of the job's own.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Start a run even beside one that the job's policy excludes.")
+        bool, Option("--force", help="Start a run even beside one that the job's policy excludes.")
     ] = False,
 ) -> None:
     """Run a job now. Its schedule is not affected.
@@ -268,25 +261,25 @@ def trigger(
     REPLACE cancels the other run, ALLOW starts it up to max_concurrent. Jobs with the schedule `manual`, with a key or
     with max_running refuse nothing.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick jobs trigger send-weekly-report --payload '{"report_type": "trial"}'
 
       evertick jobs trigger send-weekly-report --force
     """
-    chosen = JOB_PAYLOAD if payload is None else parse_json("--payload", payload)
-    run_id, waiting = call(connection, lambda backend: backend.trigger_job(job, chosen, force=force))
+    chosen = {} if payload is None else {"payload": parse_json("--payload", payload)}
+    run_id, waiting = call(connection, lambda backend: backend.trigger_job(job, force=force, **chosen))
     result = {"run_id": run_id} | ({} if waiting is None else {"waiting": waiting})
     text = f"{run_id} will run as soon as a worker is free." if waiting is None else f"{run_id} is {waiting}."
     print_result(result, text, as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def delete(connection: ConnectionOptions, job: JobName) -> None:
     """Delete a job: it does not fire any more. Attempts under way finish, and the history stays.
 
-    [bold]Example[/bold]
+    Example
 
       evertick jobs delete send-weekly-report
     """

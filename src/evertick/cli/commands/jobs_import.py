@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TextIO, TypeAlias
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from evertick.cli.commands.job_files import (
     FieldChange,
@@ -19,39 +18,38 @@ from evertick.cli.commands.job_files import (
     without_read_only,
 )
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
-from evertick.cli.errors import REJECTIONS, Exit, error_lines, exit_on_error, fault_lines
+from evertick.cli.errors import Exit, error_lines, exit_on_error, fault_lines
 from evertick.cli.options import FileFormat, ReplaceAll, read_text
 from evertick.cli.output import print_json, print_line, print_rows, progress_bar
-from evertick.client import NotFound
+from evertick.cli.signatures import Argument, CommandGroup, Option
+from evertick.client import Conflict, Invalid, NotFound
 from evertick.contract.job import timing_of
 from evertick.contract.job_reading import read_spec
 from evertick.contract.jobs import Verdict
-from evertick.domain.admission import QuotaName, Throttled
-from evertick.domain.errors import EvertickError
+from evertick.domain.admission import Throttled
+from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
 from evertick.domain.job.definition import define
+from evertick.domain.limits import QuotaName
 from evertick.domain.schedule.describe.english import counted
 from evertick.usecases.errors import JobNotFound, QuotaReached
 
 BATCH = 250
 """Jobs in one request: small enough for the largest payloads and for a progress bar that moves."""
 _FILE = "file"
+_REJECTIONS = (InvalidFields, InvalidInput, Invalid, Conflict)
+"""Errors of one item of a batch. The next item can still succeed."""
 
 
-class FileByDefault(TyperGroup):
+class FileByDefault(CommandGroup):
     """`import jobs.ndjson` means `import file jobs.ndjson`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.list_commands(ctx) and args[0] not in ctx.help_option_names:
             args = [_FILE, *args]
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=FileByDefault,
-    no_args_is_help=True,
-    help="Import jobs from a file (jobs import FILE) or from another source.",
-    rich_markup_mode="rich",
-)
+app = FileByDefault(help="Import jobs from a file (jobs import FILE) or from another source.")
 
 
 class ImportedEntry(NamedTuple):
@@ -75,19 +73,19 @@ class ImportedEntry(NamedTuple):
 Importer: TypeAlias = Callable[[Backend, Sequence[ImportEntry]], AsyncIterator[list[ImportedEntry]]]
 
 
-@app.command(_FILE)
+@app.add(_FILE)
 @connection_options
 def import_file(
     connection: ConnectionOptions,
     file: Annotated[
-        typer.FileText,
-        typer.Argument(metavar="FILE", encoding="utf-8", help="NDJSON, a JSON array or YAML; - is stdin."),
+        TextIO,
+        Argument(metavar="FILE", help="NDJSON, a JSON array or YAML; - is stdin."),
     ],
     *,
     replace: ReplaceAll = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and say what it would change.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check the file and say what it would change.")] = False,
     file_format: Annotated[
-        FileFormat | None, typer.Option("--format", help="Of the file. [dim](by its name or its beginning)[/dim]")
+        FileFormat | None, Option("--format", help="Of the file. [default: by its name or its beginning]")
     ] = None,
 ) -> None:
     """Create the jobs of a file: one JSON object on each line, or a list of objects, with the fields of the API.
@@ -96,7 +94,7 @@ def import_file(
     gets its default. Fields that only answers have (job_id, status, next_run_at, …) are ignored, so a file that
     `evertick jobs export` or the API has written can be imported; a paused job is not paused by it.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick jobs import jobs.ndjson
 
@@ -132,10 +130,10 @@ def _import(connection: ConnectionOptions, entries: Sequence[ImportEntry], impor
 
     try:
         call(connection, work)
-    except typer.Exit:
+    except click.exceptions.Exit:
         created = [each for each in imported if each.fault is None]
         last = f", the last from line {created[-1].entry.number}" if created else ""
-        typer.echo(f"{counted(len(created), 'job')} of {len(entries):,} imported before the error{last}.", err=True)
+        click.echo(f"{counted(len(created), 'job')} of {len(entries):,} imported before the error{last}.", err=True)
         raise
     return imported
 
@@ -153,7 +151,7 @@ async def _compare_one(backend: Backend, entry: ImportEntry, *, replace: bool) -
         spec = read_spec(entry.job)
         # Also what a schedule's text means.
         define(timing_of(spec), 0, datetime.now(UTC), datetime.now(UTC))
-    except REJECTIONS as rejection:
+    except _REJECTIONS as rejection:
         return ImportedEntry(entry, fault=reason_of(rejection))
     if spec.name is None:
         return ImportedEntry(entry, fault="name: is needed to replace a job" if replace else None)
@@ -213,7 +211,7 @@ async def create_one(backend: Backend, entry: ImportEntry, *, replace: bool) -> 
     fields = entry.job
     try:
         job = await (backend.put_job(fields["name"], fields) if replace else backend.add_job(fields))
-    except REJECTIONS as rejection:
+    except _REJECTIONS as rejection:
         return ImportedEntry(entry, fault=reason_of(rejection))
     return ImportedEntry(entry, job.job_id, next_run_at=job.next_run_at)
 
@@ -237,7 +235,7 @@ def _print_result(imported: Sequence[ImportedEntry], *, as_json: bool) -> None:
         print_rows(("line", "name", "id"), rows, empty="No jobs.")
         print_failed_lines([(each.entry.number, each.fault) for each in failed])
     if failed:
-        raise typer.Exit(Exit.FAILED)
+        raise click.exceptions.Exit(Exit.FAILED)
 
 
 def _print_dry_run(compared: Sequence[ImportedEntry], *, as_json: bool) -> None:
@@ -263,14 +261,14 @@ def _print_dry_run(compared: Sequence[ImportedEntry], *, as_json: bool) -> None:
             for change in each.changes or ():
                 print_line(f"~ {each.name}: {change}")
         unchanged = sum(each.changes is not None and not each.changes for each in valid)
-        typer.echo(f"{counted(unchanged, 'job')} unchanged. Nothing was imported.")
+        click.echo(f"{counted(unchanged, 'job')} unchanged. Nothing was imported.")
         print_failed_lines([(each.entry.number, each.fault) for each in failed])
     if failed:
-        raise typer.Exit(Exit.FAILED)
+        raise click.exceptions.Exit(Exit.FAILED)
 
 
 def print_failed_lines(faults: Sequence[tuple[int, str | None]]) -> None:
     for line, reason in faults:
         print_line(f"Error: line {line}: {reason}", err=True)
     if faults:
-        typer.echo(f"{counted(len(faults), 'line')} could not be imported.", err=True)
+        click.echo(f"{counted(len(faults), 'line')} could not be imported.", err=True)

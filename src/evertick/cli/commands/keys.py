@@ -5,7 +5,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Annotated
 
-import typer
+import click
 from msgspec.structs import asdict
 
 from evertick.cli.backends import ACTOR, Listing
@@ -13,6 +13,7 @@ from evertick.cli.backends.database import read_pages
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
 from evertick.cli.options import AsJson, optional
 from evertick.cli.output import print_fields, print_json, print_listing
+from evertick.cli.signatures import Argument, CommandGroup, Option
 from evertick.contract.access import ApiKey, NewApiKey
 from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
@@ -21,24 +22,24 @@ from evertick.usecases import audit
 from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
+app = CommandGroup(help="Create, list, rotate and revoke API keys.")
 
-KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `keys list` shows it.")]
+KeyId = Annotated[str, Argument(metavar="KEY_ID", help="Id of the key, as `keys list` shows it.")]
 
 
-@app.command()
+@app.add()
 @tenant_options
 def create(
     options: TenantOptions,
     *,
-    role: Annotated[KeyRole, typer.Option("--role", help="Permissions of the key.")] = KeyRole.EDITOR,
-    name: Annotated[str, typer.Option("--name", help="Purpose of the key.")] = "",
+    role: Annotated[KeyRole, Option("--role", help="Permissions of the key.")] = KeyRole.EDITOR,
+    name: Annotated[str, Option("--name", help="Purpose of the key.")] = "",
     expires_at: Annotated[str | None, optional("--expires-at", "When the key expires.", metavar="INSTANT")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key. It is shown only now.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick keys create --role worker --name billing-workers
 
@@ -55,12 +56,12 @@ def create(
     _print_new(call_database(options, options.tenant, work), as_json=as_json)
 
 
-@app.command("list")
+@app.add("list")
 @tenant_options
 def list_keys(options: TenantOptions, *, as_json: AsJson = False) -> None:
     """List the keys of a tenant, without their secrets.
 
-    [bold]Example[/bold]
+    Example
 
       evertick keys list --tenant acme
     """
@@ -77,20 +78,18 @@ def list_keys(options: TenantOptions, *, as_json: AsJson = False) -> None:
     )
 
 
-@app.command()
+@app.add()
 @tenant_options
 def rotate(
     options: TenantOptions,
     key_id: KeyId,
     *,
-    grace_seconds: Annotated[
-        float, typer.Option("--grace-seconds", min=0, help="How long the old key stays valid.")
-    ] = 0.0,
+    grace_seconds: Annotated[float, Option("--grace-seconds", min=0, help="How long the old key stays valid.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Replace a key by a new one with the same role. The new key is shown only now.
 
-    [bold]Example[/bold]
+    Example
 
       evertick keys rotate key_0000000000001 --grace-seconds 3600
     """
@@ -104,12 +103,12 @@ def rotate(
     _print_new(call_database(options, options.tenant, work), as_json=as_json)
 
 
-@app.command()
+@app.add()
 @tenant_options
 def revoke(options: TenantOptions, key_id: KeyId) -> None:
     """Revoke a key. Running servers refuse it within seconds.
 
-    [bold]Example[/bold]
+    Example
 
       evertick keys revoke key_0000000000001
     """
@@ -120,7 +119,7 @@ def revoke(options: TenantOptions, key_id: KeyId) -> None:
             await audit.record(unit, ACTOR, "revoke_key", key_id)
 
     call_database(options, options.tenant, work)
-    typer.echo(f"Revoked {key_id}.")
+    click.echo(f"Revoked {key_id}.")
 
 
 def _instant(text: str | None) -> datetime | None:

@@ -4,12 +4,13 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, NamedTuple, NoReturn
 
-import typer
+import click
 
 from evertick.cli.errors import Exit
 from evertick.cli.options import EXAMPLE_INSTANT, AsJson, instant_or_none, option_group
 from evertick.cli.output import print_json
 from evertick.cli.preview_output import document_of, print_table
+from evertick.cli.signatures import Argument, Option
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.limits import PREVIEW_MAX_ROWS
@@ -25,25 +26,23 @@ _YEARS = range(1900, 9001)
 class PreviewOptions(NamedTuple):
     """All options of the command."""
 
-    timezone: Annotated[str, typer.Option("--timezone", "-z", help="IANA name of the time zone.")] = "UTC"
+    timezone: Annotated[str, Option("--timezone", "-z", help="IANA name of the time zone.")] = "UTC"
     after: Annotated[
         str | None,
-        typer.Option(metavar="INSTANT", help=f"Fire times after this, as in {EXAMPLE_INSTANT}. (default: now)"),
+        Option(metavar="INSTANT", help=f"Fire times after this, as in {EXAMPLE_INSTANT}. [default: now]"),
     ] = None
-    rows: Annotated[int, typer.Option("--count", "-n", min=1, max=PREVIEW_MAX_ROWS, help="Number of fire times.")] = 10
-    dst_gap: Annotated[
-        DstGap | None, typer.Option(help="What to do at a local time that DST skips. (default: catch_up)")
-    ] = None
-    dst_overlap: Annotated[
-        DstOverlap | None, typer.Option(help="Which run of a local time that DST repeats. (default: first)")
-    ] = None
-    preset: Annotated[str, typer.Option(help=f"DST behaviour of another scheduler: {', '.join(DST_PRESETS)}.")] = (
-        "evertick"
+    rows: Annotated[int, Option("--count", "-n", min=1, max=PREVIEW_MAX_ROWS, help="Number of fire times.")] = 10
+    dst_gap: Annotated[DstGap | None, Option(help="What to do at a local time that DST skips. [default: catch_up]")] = (
+        None
     )
-    start_at: Annotated[str | None, typer.Option(metavar="INSTANT", help="No fire time before this.")] = None
-    end_at: Annotated[str | None, typer.Option(metavar="INSTANT", help="No fire time after this.")] = None
-    key: Annotated[str, typer.Option(help="The job's id, which decides H and jitter.")] = ""
-    jitter_seconds: Annotated[int, typer.Option(min=0, max=86_400, help="Jitter window of the job.")] = 0
+    dst_overlap: Annotated[
+        DstOverlap | None, Option(help="Which run of a local time that DST repeats. [default: first]")
+    ] = None
+    preset: Annotated[str, Option(help=f"DST behaviour of another scheduler: {', '.join(DST_PRESETS)}.")] = "evertick"
+    start_at: Annotated[str | None, Option(metavar="INSTANT", help="No fire time before this.")] = None
+    end_at: Annotated[str | None, Option(metavar="INSTANT", help="No fire time after this.")] = None
+    key: Annotated[str, Option(help="The job's id, which decides H and jitter.")] = ""
+    jitter_seconds: Annotated[int, Option(min=0, max=86_400, help="Jitter window of the job.")] = 0
     as_json: AsJson = False
 
 
@@ -52,12 +51,12 @@ def preview(
     options: PreviewOptions,
     schedule: Annotated[
         str,
-        typer.Argument(help="Cron, @daily, 'every 5m', R/…, RRULE:…, an instant, now, 'in 90s' or manual."),
+        Argument(help="Cron, @daily, 'every 5m', R/…, RRULE:…, an instant, now, 'in 90s' or manual."),
     ],
 ) -> None:
     """Show the next fire times of a schedule in its time zone and in UTC, a description, and the effects of DST.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick preview "30 2 * * *" --timezone America/New_York --after 2026-03-07T00:00:00Z
 
@@ -121,7 +120,7 @@ def _job_id(key: str) -> int | None:
 
 def _exit_with(error: InvalidInput, *, as_json: bool) -> NoReturn:
     if as_json:
-        typer.echo(json.dumps({"error": {"field": error.field, "reason": error.reason}}), err=True)
+        click.echo(json.dumps({"error": {"field": error.field, "reason": error.reason}}), err=True)
     else:
-        typer.echo(f"Error in {error.field}: {error.reason}", err=True)
-    raise typer.Exit(Exit.USAGE)
+        click.echo(f"Error in {error.field}: {error.reason}", err=True)
+    raise click.exceptions.Exit(Exit.USAGE)

@@ -3,23 +3,22 @@
 from operator import attrgetter
 from typing import Annotated
 
-import typer
-
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit, limit_option, optional, read_limits
 from evertick.cli.output import print_fields, print_json, print_listing
+from evertick.cli.signatures import Argument, CommandGroup
 from evertick.contract.workers import Queue, Worker
 from evertick.domain.states import WorkerRole
 
-app = typer.Typer(no_args_is_help=True, help="List and limit queues.", rich_markup_mode="rich")
+app = CommandGroup(help="List and limit queues.")
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_queues(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """List queues by name: their limits, how full they are, how many workers serve them, and which handlers none does.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick queues list
 
@@ -51,7 +50,7 @@ def _row_of(queue: Queue) -> tuple[object, ...]:
 def workers(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """List workers and dispatchers by name: which queues and handlers each serves, and its last heartbeat.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick workers
 
@@ -74,11 +73,11 @@ def _worker_row(worker: Worker) -> tuple[object, ...]:
     return worker.worker_id, worker.role, worker.is_alive, worker.version, worker.seen_at, queues, handlers
 
 
-@app.command()
+@app.add()
 @connection_options
 def edit(
     connection: ConnectionOptions,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.")],
+    queue: Annotated[str, Argument(metavar="QUEUE", help="Its name.")],
     *,
     max_running: Annotated[str | None, limit_option("--max-running", "How many run at once, in all workers.")] = None,
     rate_limit: Annotated[
@@ -94,7 +93,7 @@ def edit(
 ) -> None:
     """Limit how many runs of a queue run at once, start per second, or wait. What is left out stays as it is.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick queues edit reports --max-running 5
 

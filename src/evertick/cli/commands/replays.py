@@ -3,25 +3,25 @@
 from operator import attrgetter
 from typing import Annotated
 
-import typer
 from msgspec.structs import asdict
 
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit
 from evertick.cli.output import print_document, print_listing, print_result
+from evertick.cli.signatures import Argument, CommandGroup
 from evertick.contract.runs import Replay
 
-app = typer.Typer(no_args_is_help=True, help="List, show and cancel replays.", rich_markup_mode="rich")
+app = CommandGroup(help="List, show and cancel replays.")
 
-ReplayId = Annotated[str, typer.Argument(metavar="REPLAY", help="Id of the replay, as `replays list` shows it.")]
+ReplayId = Annotated[str, Argument(metavar="REPLAY", help="Id of the replay, as `replays list` shows it.")]
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_replays(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """List replays, the newest first.
 
-    [bold]Example[/bold]
+    Example
 
       evertick replays list
     """
@@ -34,24 +34,24 @@ def list_replays(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     )
 
 
-@app.command()
+@app.add()
 @connection_options
 def show(connection: ConnectionOptions, replay: ReplayId) -> None:
     """Show a replay: its filter, how many runs it has made, and how many dead letters are left.
 
-    [bold]Example[/bold]
+    Example
 
       evertick replays show rpl_…
     """
     print_document(_document(call(connection, lambda backend: backend.get_replay(replay))), as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def cancel(connection: ConnectionOptions, replay: ReplayId) -> None:
     """Cancel a replay. Runs that it has made stay, and so do the other dead letters.
 
-    [bold]Example[/bold]
+    Example
 
       evertick replays cancel rpl_…
     """

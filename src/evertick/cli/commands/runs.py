@@ -1,27 +1,26 @@
 """`evertick runs`: list, follow, show, cancel and replay runs."""
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-import typer
+import click
 from msgspec.structs import asdict
 
 from evertick.cli.backends import RunListFilter
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.options import EXAMPLE_INSTANT, Limit, parse_instant
 from evertick.cli.output import print_fields, print_json, print_line, print_listing, print_result, print_rows
+from evertick.cli.signatures import Argument, CommandGroup, Option
 from evertick.contract.runs import Gap, Run, RunOrGap
 from evertick.domain.serving import rough_duration
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal import terminal_safe
 
-app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and replay runs.", rich_markup_mode="rich")
+app = CommandGroup(help="List, follow, show, cancel and replay runs.")
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, as `runs list` shows it.")]
-OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job's runs, and its gaps.")]
+RunId = Annotated[str, Argument(metavar="RUN", help="Id of the run, as `runs list` shows it.")]
+OfJob = Annotated[str | None, Option("--job", metavar="JOB", help="Only this job's runs, and its gaps.")]
 
 RUN_COLUMNS = ("scheduled (UTC)", "job", "handler", "run", "status", "reason", "attempt", "took", "error")
 TAIL_PAGE = 200
@@ -34,27 +33,30 @@ _STATUSES: dict[str, RunStatus | GapStatus] = {str(status): status for status in
 
 def _status(value: str | None) -> str | None:
     if value is not None and value not in _STATUSES:
-        raise typer.BadParameter(f"must be one of {', '.join(_STATUSES)}")
+        raise click.BadParameter(f"must be one of {', '.join(_STATUSES)}")
     return value
 
 
-@app.command()
+@app.add()
 @connection_options
 def tail(
     connection: ConnectionOptions,
     *,
     job: OfJob = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, max=TAIL_PAGE, help="Number of past runs to show.")] = 10,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Polling interval.")] = 1.0,
+    last: Annotated[int, Option("--last", "-n", min=0, max=TAIL_PAGE, help="Number of past runs to show.")] = 10,
+    every: Annotated[float, Option("--every", metavar="SECONDS", min=0.1, help="Polling interval.")] = 1.0,
 ) -> None:
     """Follow runs live: a line for each new run, and for each change of its status or attempt. Ctrl-C stops it.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick runs tail --job send-weekly-report
 
       evertick runs tail --json | jq -r 'select(.status == "dead") | .run_id'
     """
+    import asyncio  # noqa: PLC0415 - the other commands need no event loop
+
+    from evertick.runtime.process import stop_signal  # noqa: PLC0415
 
     async def work(backend: Backend) -> None:
         tracker = ChangeTracker(last)
@@ -68,27 +70,25 @@ def tail(
                 except TimeoutError:
                     continue
 
-    call(connection, work)
+    call(connection, work, waits=True)
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_runs(
     connection: ConnectionOptions,
     *,
     job: OfJob = None,
-    status: Annotated[
-        str | None, typer.Option(callback=_status, help=f"Only this status: {', '.join(_STATUSES)}.")
-    ] = None,
+    status: Annotated[str | None, Option(callback=_status, help=f"Only this status: {', '.join(_STATUSES)}.")] = None,
     from_at: Annotated[
-        str | None, typer.Option("--from", metavar="INSTANT", help=f"Fire times from this on, as in {EXAMPLE_INSTANT}.")
+        str | None, Option("--from", metavar="INSTANT", help=f"Fire times from this on, as in {EXAMPLE_INSTANT}.")
     ] = None,
-    to_at: Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="Fire times before this.")] = None,
+    to_at: Annotated[str | None, Option("--to", metavar="INSTANT", help="Fire times before this.")] = None,
     limit: Limit = 20,
 ) -> None:
     """List runs, the newest first. With --job, the list includes the ticks that did not run.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick runs list --job send-weekly-report
 
@@ -96,7 +96,7 @@ def list_runs(
     """
     chosen = None if status is None else _STATUSES[status]
     if job is None and isinstance(chosen, GapStatus):
-        raise typer.BadParameter("a list of ticks that did not run needs --job")
+        raise click.BadParameter("a list of ticks that did not run needs --job")
     filters = RunListFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
     found = call(connection, lambda backend: backend.list_runs(filters, limit))
     # Of all jobs they come by their latest attempts.
@@ -104,12 +104,12 @@ def list_runs(
     print_listing(found, RUN_COLUMNS, row_of, empty="No runs.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def show(connection: ConnectionOptions, run: RunId) -> None:
     """Show a run with all its attempts.
 
-    [bold]Example[/bold]
+    Example
 
       evertick runs show run_…
     """
@@ -122,7 +122,7 @@ def show(connection: ConnectionOptions, run: RunId) -> None:
     if (going := running_for(detail)) is not None:
         fields["running for"] = going
     print_fields(fields.items())
-    typer.echo()
+    click.echo()
     rows = [
         (
             *(each.attempt, each.status, each.started_at, _duration(each.duration_ms)),
@@ -135,17 +135,17 @@ def show(connection: ConnectionOptions, run: RunId) -> None:
     for each in detail.attempts:
         _, _, traceback = (each.error or "").partition("\n")
         if traceback:
-            typer.echo(f"\nTraceback of attempt {each.attempt}:")
+            click.echo(f"\nTraceback of attempt {each.attempt}:")
             for line in traceback.splitlines():
                 print_line(line)
 
 
-@app.command()
+@app.add()
 @connection_options
 def cancel(connection: ConnectionOptions, run: RunId) -> None:
     """Cancel a run: a running handler is asked to stop, and no attempt follows.
 
-    [bold]Example[/bold]
+    Example
 
       evertick runs cancel run_…
     """
@@ -153,12 +153,12 @@ def cancel(connection: ConnectionOptions, run: RunId) -> None:
     print_result(detail, f"{run} is cancelled.", as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def replay(connection: ConnectionOptions, run: RunId) -> None:
     """Run a finished run again, as a new run with the same payload.
 
-    [bold]Example[/bold]
+    Example
 
       evertick runs replay run_…
     """

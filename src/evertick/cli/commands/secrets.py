@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+import click
 
 from evertick.cli.backends import ACTOR
 from evertick.cli.connection import (
@@ -16,6 +16,7 @@ from evertick.cli.connection import (
 )
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_fields, print_json
+from evertick.cli.signatures import CommandGroup, Option
 from evertick.domain.schedule.describe.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit
@@ -24,17 +25,15 @@ from evertick.usecases.tenants import secrets
 from evertick.usecases.tenants.secrets import Resealed, Secrets
 from evertick.usecases.tenants.tenants import public_id
 
-app = typer.Typer(
-    no_args_is_help=True, help="Show and rotate webhook secrets, and re-encrypt them.", rich_markup_mode="rich"
-)
+app = CommandGroup(help="Show and rotate webhook secrets, and re-encrypt them.")
 
 
-@app.command()
+@app.add()
 @tenant_options
 def show(options: TenantOptions, *, as_json: AsJson = False) -> None:
     """Show the secrets that sign webhooks. Only receivers may know them.
 
-    [bold]Example[/bold]
+    Example
 
       evertick secrets show
     """
@@ -45,19 +44,19 @@ def show(options: TenantOptions, *, as_json: AsJson = False) -> None:
     _print(call_database(options, options.tenant, work), as_json=as_json)
 
 
-@app.command()
+@app.add()
 @tenant_options
 def rotate(
     options: TenantOptions,
     *,
     drop_previous: Annotated[
-        bool, typer.Option("--drop-previous", help="End a rotation: sign only with the newest secret.")
+        bool, Option("--drop-previous", help="End a rotation: sign only with the newest secret.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a new secret. Webhooks are signed with the new and the previous one, until the previous one is dropped.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick secrets rotate
 
@@ -75,12 +74,12 @@ def rotate(
     _print(call_database(options, options.tenant, work), as_json=as_json)
 
 
-@app.command()
+@app.add()
 @database_options
 def reseal(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """Encrypt the stored secrets of all tenants with the first key of EVERTICK_SECRET_KEY. Then drop the other keys.
 
-    [bold]Example[/bold]
+    Example
 
       EVERTICK_SECRET_KEY="$NEW_KEY,$OLD_KEY" evertick secrets reseal
     """
@@ -92,7 +91,7 @@ def reseal(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
 
 
 def _print_progress(done: int, total: int) -> None:
-    typer.echo(f"{done} of {total} tenants", err=True)
+    click.echo(f"{done} of {total} tenants", err=True)
 
 
 def _print_resealed(done: Resealed, *, as_json: bool) -> None:
@@ -107,10 +106,10 @@ def _print_resealed(done: Resealed, *, as_json: bool) -> None:
         )
         return
     owners = f"{counted(done.tenants, 'tenant')} and {counted(done.connections, 'connection')}"
-    typer.echo(f"Re-encrypted the secrets of {owners}; all use the key {done.key_id}.")
+    click.echo(f"Re-encrypted the secrets of {owners}; all use the key {done.key_id}.")
     if done.unneeded_key_ids:
         others = ", ".join(done.unneeded_key_ids)
-        typer.echo(f"Once that key is the first of every process, remove these: {others}.")
+        click.echo(f"Once that key is the first of every process, remove these: {others}.")
 
 
 def _print(found: Secrets, *, as_json: bool) -> None:

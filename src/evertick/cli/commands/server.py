@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
+import click
 import uvloop
 
 from evertick.cli.connection import DatabaseOptions, database_options, settings_of
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional, settings_with
 from evertick.cli.output import print_json, print_rows
+from evertick.cli.signatures import Option
 from evertick.config.reading import checked
 from evertick.config.settings import Settings
 from evertick.runtime.liveness import reporting_liveness
@@ -45,18 +46,18 @@ SCHEDULER_ROLES = f"{Role.SCHEDULER},{Role.JANITOR}"
 def _roles(text: str) -> str:
     unknown = {name.strip() for name in text.split(",")} - set(Role)
     if unknown:
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: must be among {ALL_ROLES}")
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: must be among {ALL_ROLES}")
     return text
 
 
-Host = Annotated[str | None, optional("--host", "Host of the API. [dim](env EVERTICK_HOST)[/dim]", metavar="HOST")]
-Port = Annotated[int | None, optional("--port", "Port of the API. [dim](env EVERTICK_PORT)[/dim]", min=0, max=65535)]
+Host = Annotated[str | None, optional("--host", "Host of the API. (env EVERTICK_HOST)", metavar="HOST")]
+Port = Annotated[int | None, optional("--port", "Port of the API. (env EVERTICK_PORT)", min=0, max=65535)]
 NoMigrate = Annotated[
     bool,
-    typer.Option("--no-migrate", help="Refuse to start unless `evertick migrate` was run. Print no API key."),
+    Option("--no-migrate", help="Refuse to start unless `evertick migrate` was run. Print no API key."),
 ]
 Roles = Annotated[
-    str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
+    str, Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
 ]
 
 
@@ -77,7 +78,7 @@ def up(
     Without a database URL it starts an embedded PostgreSQL server. The first start prints an API key. Several processes
     on one database share the work; each needs its own port. Ctrl-C or SIGTERM stops the process gracefully.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick up
 
@@ -108,7 +109,7 @@ def scheduler(
 ) -> None:
     """Run one scheduler of a cluster. The database must be migrated.
 
-    [bold]Example[/bold]
+    Example
 
       evertick migrate --database-url postgresql://evertick@db.internal/evertick
 
@@ -118,8 +119,8 @@ def scheduler(
         settings = settings_with(database_url, data_dir, log_format, log_level)
         set_up_logs(settings.log_level, settings.log_format)
         if settings.database_url is None and settings.data_dir is None:
-            typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
-            raise typer.Exit(Exit.USAGE)
+            click.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
+            raise click.exceptions.Exit(Exit.USAGE)
         _serve(settings, roles, metrics_port, require_current_schema, create=False)
 
 
@@ -162,19 +163,19 @@ async def _print_ready(
     """Print that the process is ready. Scripts wait for these lines: their text must not change."""
     where = f"node {node} on {database_location(settings)}. Stop it with Ctrl-C or SIGTERM."
     if address is None:
-        typer.echo(f"Evertick is ready: {where}")
+        click.echo(f"Evertick is ready: {where}")
         return
     logger.info("%s", where)
     # Both before it is ready: nothing may fail after that. Where others migrate, stdout may be a log that others read.
     key = await first_key(url) if shows_key else None
     link = await login_link(url) if shows_key else None
-    typer.echo(f"Evertick is ready at {address}")
+    click.echo(f"Evertick is ready at {address}")
     if key is not None:
-        typer.echo(f"API key: {key}")
+        click.echo(f"API key: {key}")
     elif shows_key:  # on stderr: scripts read the two lines above
-        typer.echo("Keys are shown once, when they are made. For another: evertick keys create --role admin", err=True)
+        click.echo("Keys are shown once, when they are made. For another: evertick keys create --role admin", err=True)
     if link is not None:
-        typer.echo(
+        click.echo(
             f"Dashboard: {address}{settings.path_prefix or ''}/login/link?token={link} (works once, for 10 minutes)"
         )
 
@@ -184,12 +185,12 @@ def migrate(
     options: DatabaseOptions,
     *,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print the statements and their locks as SQL, and change nothing.")
+        bool, Option("--plan", help="Print the statements and their locks as SQL, and change nothing.")
     ] = False,
 ) -> None:
     """Migrate the database to the schema of this version, in one transaction. Concurrent migrations are safe.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick migrate --plan --database-url postgresql://evertick@db.internal/evertick
 
@@ -206,20 +207,20 @@ def migrate(
             uvloop.run(migrate_database(url, applied.append))
         # Printed after the commit: before it, no migration is applied.
         for name in applied:
-            typer.echo(f"applied {name}")
-        typer.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")
+            click.echo(f"applied {name}")
+        click.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")
 
 
 def _print_plan(steps: list[Step], obstacle: Obstacle | None, location: str) -> None:
     if not steps:
-        typer.echo(f"-- The schema of {location} is up to date: nothing to do.")
+        click.echo(f"-- The schema of {location} is up to date: nothing to do.")
         return
-    typer.echo(f"-- For {location}, in one transaction; each lock is held until its end.")
+    click.echo(f"-- For {location}, in one transaction; each lock is held until its end.")
     if obstacle is not None:
-        typer.echo(f"-- NOT POSSIBLE YET: {obstacle.what}. To do: {obstacle.todo}.")
+        click.echo(f"-- NOT POSSIBLE YET: {obstacle.what}. To do: {obstacle.todo}.")
     for number, step in enumerate(steps, 1):
-        typer.echo(f"\n-- {step.migration}, statement {number} of {len(steps)}: {step.lock}")
-        typer.echo(f"{step.statement};")
+        click.echo(f"\n-- {step.migration}, statement {number} of {len(steps)}: {step.lock}")
+        click.echo(f"{step.statement};")
 
 
 @database_options
@@ -230,7 +231,7 @@ def doctor(options: DatabaseOptions, *, as_json: AsJson = False) -> None:
 
     Exit code 1 if there is a problem. Warnings do not change the exit code.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick doctor
 
@@ -245,7 +246,7 @@ def doctor(options: DatabaseOptions, *, as_json: AsJson = False) -> None:
     else:
         print_rows(("", "", ""), [(each.name, each.level, _advice(each)) for each in findings], empty="")
     if any(finding.level is Level.PROBLEM for finding in findings):
-        raise typer.Exit(Exit.FAILED)
+        raise click.exceptions.Exit(Exit.FAILED)
 
 
 async def _examine(url: DatabaseAddress, settings: Settings) -> list[Diagnosis]:

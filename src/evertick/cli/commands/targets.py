@@ -2,23 +2,23 @@
 
 from typing import Annotated
 
-import typer
 from msgspec.structs import asdict
 
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit, limit_option, read_limits
 from evertick.cli.output import print_document, print_listing, print_result
+from evertick.cli.signatures import Argument, CommandGroup
 from evertick.contract.target_hosts import TargetHost
 
-app = typer.Typer(no_args_is_help=True, help="List, limit and reset target hosts.", rich_markup_mode="rich")
+app = CommandGroup(help="List, limit and reset target hosts.")
 
 
-@app.command("list")
+@app.add("list")
 @connection_options
 def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """List the hosts and connections that failed lately or have a limit. Nothing goes to one that is not closed.
 
-    [bold]Example[/bold]
+    Example
 
       evertick targets list
     """
@@ -31,12 +31,12 @@ def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     )
 
 
-@app.command()
+@app.add()
 @connection_options
 def edit(
     connection: ConnectionOptions,
     host: Annotated[
-        str, typer.Argument(metavar="HOST", help="A host, with its port unless that is 443; or type:connection.")
+        str, Argument(metavar="HOST", help="A host, with its port unless that is 443; or type:connection.")
     ],
     *,
     rate_limit: Annotated[str, limit_option("--rate-limit", "How many deliveries per second, from all dispatchers.")],
@@ -44,7 +44,7 @@ def edit(
 ) -> None:
     """Limit how many deliveries a host gets per second. Others are deferred, and use up no attempt.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick targets edit api.example.com --rate-limit 50
 
@@ -55,15 +55,15 @@ def edit(
     print_document(asdict(changed), as_json=connection.as_json)
 
 
-@app.command()
+@app.add()
 @connection_options
 def reset(
     connection: ConnectionOptions,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="A host, as `targets list` shows it.")],
+    host: Annotated[str, Argument(metavar="HOST", help="A host, as `targets list` shows it.")],
 ) -> None:
     """Close the circuit of a host, so that deliveries to it are made again.
 
-    [bold]Example[/bold]
+    Example
 
       evertick targets reset api.example.com
     """

@@ -4,7 +4,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
-import typer
 from msgspec.structs import asdict
 
 from evertick.cli.backends import ACTOR, Listing
@@ -12,13 +11,14 @@ from evertick.cli.backends.database import read_pages
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
 from evertick.cli.options import AsJson, option_group, optional
 from evertick.cli.output import print_document, print_listing
+from evertick.cli.signatures import Argument, CommandGroup
 from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
 from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys, tenants
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
+app = CommandGroup(help="Create, list and change tenants.")
 
 
 class QuotaOptions(NamedTuple):
@@ -59,19 +59,19 @@ class QuotaOptions(NamedTuple):
 quota_options = option_group(QuotaOptions)
 
 
-@app.command()
+@app.add()
 @quota_options
 @database_options
 def create(
     database: DatabaseOptions,
     quotas: QuotaOptions,
-    name: Annotated[str, typer.Argument(help="Name of the new tenant.")],
+    name: Annotated[str, Argument(help="Name of the new tenant.")],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Create a tenant. Its first API key, with the role admin, is shown only now.
 
-    [bold]Example[/bold]
+    Example
 
       evertick tenants create acme --jobs-quota 5000
     """
@@ -86,12 +86,12 @@ def create(
     print_document(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
 
 
-@app.command("list")
+@app.add("list")
 @database_options
 def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """List all tenants.
 
-    [bold]Example[/bold]
+    Example
 
       evertick tenants list
     """
@@ -108,19 +108,19 @@ def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     )
 
 
-@app.command()
+@app.add()
 @quota_options
 @database_options
 def edit(
     database: DatabaseOptions,
     quotas: QuotaOptions,
-    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
+    name: Annotated[str, Argument(help="Name of the tenant.")],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Change the quotas of a tenant. Running servers apply them within seconds.
 
-    [bold]Example[/bold]
+    Example
 
       evertick tenants edit acme --jobs-quota 100000
     """

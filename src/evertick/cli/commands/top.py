@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
@@ -12,6 +11,7 @@ from evertick.cli.backends import OverviewFigures
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.errors import Exit, error_lines, exit_code_of
 from evertick.cli.output import print_json
+from evertick.cli.signatures import Option
 from evertick.cli.tables import plain_console
 from evertick.cli.top_page import MAX_QUEUES, MAX_RUNS, TopPage
 from evertick.domain.errors import EvertickError
@@ -23,15 +23,15 @@ def top(
     connection: ConnectionOptions,
     *,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.2, max=3600, help="Between two looks.")
+        float, Option("--interval", "-i", metavar="SECONDS", min=0.2, max=3600, help="Between two looks.")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print the page once; so does a pipe.")] = False,
+    once: Annotated[bool, Option("--once", help="Print the page once; so does a pipe.")] = False,
 ) -> None:
     """Show what the engine does, live: rates, lag, what needs attention, queues, nodes, runs, the next ticks.
 
     Ctrl-C ends it. While the server or database cannot be reached, the last picture stays.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick top
 
@@ -48,7 +48,7 @@ def top(
         plain_console().print(page)
         return
     with contextlib.suppress(KeyboardInterrupt):
-        call(connection, lambda backend: _watch(backend, page, interval))
+        call(connection, lambda backend: _watch(backend, page, interval), waits=True)
 
 
 async def _look(backend: Backend) -> OverviewFigures:

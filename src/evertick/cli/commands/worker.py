@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 import uvloop
 
 from evertick.cli.connection import server_with_key
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional
 from evertick.cli.output import print_line
+from evertick.cli.signatures import Argument, Option
 from evertick.cli.worker_processes import MAX_PROCESSES, WorkerProcesses
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
@@ -27,27 +28,25 @@ from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
 
 _DEFAULT_APP = "app"
-_SERVER = "Work over HTTP for this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]"
+_SERVER = "Work over HTTP for this server, with the key in EVERTICK_API_KEY. (env EVERTICK_URL)"
 
 
 def worker(
-    app: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="Module and name of the App, as in billing.tasks:app.")
-    ],
+    app: Annotated[str, Argument(metavar="MODULE:APP", help="Module and name of the App, as in billing.tasks:app.")],
     *,
     queue: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Queue to take runs from. Can be repeated. [dim](the app's own)[/dim]"),
+        Option(metavar="NAME", help="Queue to take runs from. Can be repeated. [default: the app's own]"),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum number of concurrent runs of each process. [dim](the app's own)[/dim]"),
+        Option(min=1, help="Maximum number of concurrent runs of each process. [default: the app's own]"),
     ] = None,
     processes: Annotated[
-        int, typer.Option(min=1, max=MAX_PROCESSES, help="Number of processes, for handlers that use the CPU.")
+        int, Option(min=1, max=MAX_PROCESSES, help="Number of processes, for handlers that use the CPU.")
     ] = 1,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Restart when a Python file below the working directory changes.")
+        bool, Option("--reload", help="Restart when a Python file below the working directory changes.")
     ] = False,
     url: Annotated[str | None, optional("--url", _SERVER, metavar="URL")] = None,
     database_url: DatabaseUrl = None,
@@ -64,7 +63,7 @@ def worker(
     With --processes, each process is a worker of its own, and serves its metrics on the next port. If one ends by
     itself, the others are stopped, and the command ends with its exit code.
 
-    [bold]Examples[/bold]
+    Examples
 
       evertick worker billing.tasks:app
 
@@ -80,7 +79,7 @@ def worker(
         settings = read_settings()
         set_up_logs(log_level or settings.log_level, log_format or settings.log_format, has_users_code=True)
     if url is not None and database_url is not None:
-        raise typer.BadParameter("--url and --database-url exclude each other")
+        raise click.BadParameter("--url and --database-url exclude each other")
     # The app reads the environment when it connects. Settings in its own code override the environment.
     if database_url is not None:
         os.environ["EVERTICK_DATABASE_URL"] = database_url
@@ -92,7 +91,7 @@ def worker(
     if processes > 1 or reload:
         command = ["worker", app, *_options_of_child(queue, concurrency, url, log_level, log_format)]
         with exit_on_error():
-            raise typer.Exit(WorkerProcesses(command, processes, Path.cwd() if reload else None).run())
+            raise click.exceptions.Exit(WorkerProcesses(command, processes, Path.cwd() if reload else None).run())
     # Not inside `exit_on_error`: an exception in the app's own code is shown with its traceback.
     loaded = load_app(app)
     raise_descriptor_limit()
@@ -135,14 +134,14 @@ def _work_remotely(app: App, url: str | None) -> None:
         uvloop.run(_work(worker.running(), f"a remote worker of {app.name} on queue {', '.join(worker.queues)}"))
     except Unreachable as error:
         print_line(f"Error: {error.detail}", err=True)
-        raise typer.Exit(Exit.UNREACHABLE) from None
+        raise click.exceptions.Exit(Exit.UNREACHABLE) from None
 
 
 async def _work(running: AbstractAsyncContextManager[object], what: str) -> None:
     with stop_signal() as stopping:
         async with running, reporting_liveness(read_settings().health_file):
             expect_batches()
-            typer.echo(f"Evertick is ready: {what}. Stop it with Ctrl-C or SIGTERM.")
+            click.echo(f"Evertick is ready: {what}. Stop it with Ctrl-C or SIGTERM.")
             await stopping.wait()
 
 
@@ -158,12 +157,12 @@ def load_app(text: str) -> App:
         # If a module that the app imports is missing, the traceback is more useful.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"there is no module {module_name!r} in {Path.cwd()} or in the installed packages"
         ) from None
     except ValueError:
-        raise typer.BadParameter(f"{text!r} must be MODULE:APP, as in billing.tasks:app") from None
+        raise click.BadParameter(f"{text!r} must be MODULE:APP, as in billing.tasks:app") from None
     app = getattr(module, name or _DEFAULT_APP, None)
     if not isinstance(app, App):
-        raise typer.BadParameter(f"{module_name!r} has no App called {name or _DEFAULT_APP!r}")
+        raise click.BadParameter(f"{module_name!r} has no App called {name or _DEFAULT_APP!r}")
     return app

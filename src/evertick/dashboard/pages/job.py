@@ -6,8 +6,8 @@ from msgspec import UNSET, Meta, Struct
 
 from evertick.api.messages import AuthenticatedRequest, Response
 from evertick.api.operations import HandlerMode, ResponseSpec
-from evertick.contract.job import Job, JobStatus
-from evertick.contract.jobs import Missed, PauseRequest, ResumeRequest
+from evertick.contract.job import Job
+from evertick.contract.jobs import PauseRequest, ResumeRequest
 from evertick.dashboard.forms import form
 from evertick.dashboard.jobs import activity
 from evertick.dashboard.jobs.fields import Kind, read_json, text_of
@@ -15,6 +15,8 @@ from evertick.dashboard.live import live
 from evertick.dashboard.rendering import draw, page_routes, redirect, redisplayed, render
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.policies import Missed
+from evertick.domain.states import JobStatus
 from evertick.usecases import job_history
 from evertick.usecases.jobs import costs, lifecycle, previews, reading
 from evertick.usecases.jobs.previews import JobPreview

@@ -9,10 +9,11 @@ from msgspec import Meta
 from evertick.api.messages import AuthenticatedRequest, Response
 from evertick.api.operations import HandlerMode, ResponseSpec
 from evertick.contract import patterns
-from evertick.contract.job import Job, JobStatus
+from evertick.contract.job import Job
 from evertick.contract.jobs import JobSort, JobsQuery
 from evertick.dashboard.rendering import page_routes, render
 from evertick.domain.access import KeyRole
+from evertick.domain.states import JobStatus
 from evertick.usecases.context import Page
 from evertick.usecases.jobs import reading
 

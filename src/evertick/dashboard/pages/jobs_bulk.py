@@ -12,11 +12,12 @@ from msgspec import Meta, field
 from evertick.api.messages import AuthenticatedRequest, Response, authorise
 from evertick.api.operations import HandlerMode, ResponseSpec
 from evertick.contract.annotations import MAX_PER_PAGE, JobId
-from evertick.contract.jobs import Missed, PauseReason
+from evertick.contract.jobs import PauseReason
 from evertick.dashboard.forms import form
 from evertick.dashboard.pages.jobs import JobsPageQuery, filter_texts, filters_of
 from evertick.dashboard.rendering import page_routes, redirect, render
 from evertick.domain.access import KeyRole
+from evertick.domain.policies import Missed
 from evertick.usecases import bulk_changes
 from evertick.usecases.bulk_changes import BulkAction, BulkChange, Matching
 from evertick.usecases.context import Page

@@ -5,6 +5,7 @@ time is the same count on the clock on the wall, and a day is a number too: exac
 from array import array
 from calendar import isleap
 from datetime import UTC, date, datetime, timedelta
+from itertools import accumulate
 
 SECOND_US = 1_000_000
 DAY_S = 86_400
@@ -59,7 +60,8 @@ def from_day(day: int) -> date:
     return date.fromordinal(day + _EPOCH_ORDINAL)
 
 
-_FIRST_DAYS = array("i", [0, *(to_day(date(year, 1, 1)) for year in range(1, LAST_YEAR + 9))])
+_YEAR_DAYS = (365 + isleap(year) for year in range(1, LAST_YEAR + 8))
+_FIRST_DAYS = array("i", [0, *accumulate(_YEAR_DAYS, initial=to_day(date(1, 1, 1)))])
 
 
 def first_day(year: int) -> int:

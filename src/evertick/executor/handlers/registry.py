@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.inspect import CustomType, UnionType, type_info as inspect_type
 
-from evertick.domain.attempt import MAX_OUTPUT_BYTES, SUCCEEDED, Attempt, AttemptOutcome
+from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome
 from evertick.domain.errors import InvalidInput
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 from evertick.executor.handlers.hooks import Hooks
 from evertick.executor.handlers.middleware import Middleware, call_async, call_in_thread
 from evertick.executor.handlers.run import DoNotRetry, HandlerCall, Run, dumped, is_model, succeeded

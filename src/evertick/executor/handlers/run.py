@@ -5,27 +5,19 @@ Two exceptions let a handler say how to go on.
 
 import asyncio
 import logging
+import os
 import traceback
 from datetime import datetime, timedelta
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from evertick.domain.attempt import (
-    MAX_OUTPUT_BYTES,
-    Attempt,
-    AttemptOutcome,
-    Deferred,
-    Failed,
-    HandedOver,
-    NotStarted,
-    Succeeded,
-)
+from evertick.domain.attempt import Attempt, AttemptOutcome, Deferred, Failed, HandedOver, NotStarted, Succeeded
 from evertick.domain.errors import EvertickError
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.job.checks import MAX_DEPTH, UNSTORABLE
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.runtime.logs import run_fields
@@ -37,7 +29,7 @@ EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
 PROGRESS_CHARACTERS = 200
 _FRAMES = 12
-_OWN_FILES = str(Path(__file__).parents[2])
+_OWN_FILES = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 class DoNotRetry(EvertickError):  # noqa: N818 - an instruction
@@ -264,8 +256,8 @@ def _is_own(frame: traceback.FrameSummary) -> bool:
 def error_of(error: BaseException) -> str:
     """`Type: message`, then the innermost lines of the traceback as far as they fit."""
     head = _cut(clean(f"{type(error).__name__}: {_text(error)}".removesuffix(": ")), ERROR_BYTES)
-    # Outside of the handler's frames are the executor's own.
-    frames = list(dropwhile(_is_own, traceback.extract_tb(error.__traceback__)))
+    # The executor's own frames are outside of the handler's, and between those of middleware.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_own(frame)]
     tail = clean("".join(traceback.format_list(frames[-_FRAMES:]))).rstrip()
     room = ERROR_BYTES - len(head.encode()) - 1
     if not tail or room <= 0:

@@ -339,7 +339,10 @@ async def next_by_run(  # noqa: PLR0913 - a position in an order
         found += await _due_together(connection, of_tenant, cut_at, -1, most - len(found))
         after_at = cut_at
     # A job that fired between two statements is found again at its next due time: its first place counts.
-    return list({candidate.job_id: candidate for candidate in reversed(found)}.values())[::-1]
+    first: dict[int, Candidate] = {}
+    for candidate in found:
+        first.setdefault(candidate.job_id, candidate)
+    return list(first.values())
 
 
 async def _due_together(

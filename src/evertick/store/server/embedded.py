@@ -17,7 +17,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from evertick.store.server.programs import EmbeddedServerError, Programs, clear_stale_pid, find_programs, names_server
+from evertick.store.server.programs import (
+    EmbeddedServerError,
+    Programs,
+    clear_stale_pid,
+    find_programs,
+    names_server,
+    system_account,
+)
 
 DATABASE = "evertick"
 SUPERUSER = "postgres"
@@ -103,15 +110,19 @@ class EmbeddedServer:
 
     def check_owner(self) -> None:
         """Refuse the directory of another user, where PostgreSQL would refuse to start."""
+        is_root = os.geteuid() == 0
+        directory = self.cluster if is_root else self.data_dir
         try:
-            owner = self.data_dir.stat().st_uid
+            owner = directory.stat().st_uid
         except FileNotFoundError:
             return
         except PermissionError as error:
             raise EmbeddedServerError(f"{self.data_dir} is not ours to use: {error}") from error
-        if os.geteuid() not in {0, owner}:
+        ours = system_account().pw_uid if is_root else os.geteuid()
+        if owner != ours:
+            who = "root's PostgreSQL" if is_root else "this process"
             raise EmbeddedServerError(
-                f"{self.data_dir} belongs to {_user(owner)}, and this process runs as {_user(os.geteuid())}:"
+                f"{directory} belongs to {_user(owner)}, and {who} runs as {_user(ours)}:"
                 " run it as that user, or choose another directory with --data-dir or EVERTICK_DATA_DIR"
             )
 

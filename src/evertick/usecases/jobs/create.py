@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from evertick.contract.broker_targets import check_connection
-from evertick.contract.job import Job, JobSpec, JobStatus, timing_of
+from evertick.contract.job import Job, JobSpec, timing_of
 from evertick.domain.ids import Prefix, format_id, job_id_of, partition_for
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.job.timing import Binding, Timing, binding_of
 from evertick.domain.misfire import TickGap, swallowed
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.text import is_costly
+from evertick.domain.states import JobStatus
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import JobNumbers, NewJob, NumbersTaken, lane_keys
 from evertick.store.statements import Connection

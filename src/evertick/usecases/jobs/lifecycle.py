@@ -5,12 +5,11 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from evertick.contract.job import Job, JobStatus
-from evertick.contract.jobs import Missed
+from evertick.contract.job import Job
 from evertick.domain.misfire import TickGap, apply_missed_window, swallowed
-from evertick.domain.policies import MissedWindow
+from evertick.domain.policies import Missed, MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.domain.states import GapReason
+from evertick.domain.states import GapReason, JobStatus
 from evertick.runtime import background
 from evertick.store.database import Session
 from evertick.store.jobs import jobs

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.contract.annotations import DEFAULT_TIMEZONE
-from evertick.contract.job import Job, JobStatus
+from evertick.contract.job import Job
 from evertick.contract.jobs import DEFAULT_ROWS, PreviewRequest
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, parse_id
@@ -14,6 +14,7 @@ from evertick.domain.schedule.preview import PreviewRow, SchedulePreview, as_new
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
 from evertick.domain.stable_hash import due_at, jitter_offset
+from evertick.domain.states import JobStatus
 from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.usecases.context import TenantContext

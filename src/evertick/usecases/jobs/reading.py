@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict, Unpack
 
-from evertick.contract.job import Job, JobStatus
+from evertick.contract.job import Job
 from evertick.contract.jobs import JobSort
 from evertick.domain.ids import MAX_ID, Prefix, format_id, parse_id
 from evertick.domain.job.checks import UNSTORABLE
 from evertick.domain.schedule.instants import from_us
-from evertick.domain.states import RunStatus
+from evertick.domain.states import JobStatus, RunStatus
 from evertick.store.jobs import jobs
 from evertick.store.statements import Connection
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_cursor, checked_limit, job_key

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from evertick.contract.derived import lenient
-from evertick.contract.job import Job, JobSpec, JobStatus, job_fields
+from evertick.contract.job import Job, JobSpec, job_fields
 from evertick.contract.job_reading import read_spec
 from evertick.contract.target import WorkerTarget
 from evertick.domain.errors import InvalidInput
@@ -21,7 +21,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import Json
 from evertick.domain.policies import Backoff
 from evertick.domain.schedule.instants import SECOND_US
-from evertick.domain.states import OpenAttempt, Outcome, RunStatus, run_status
+from evertick.domain.states import JobStatus, OpenAttempt, Outcome, RunStatus, run_status
 from evertick.store.jobs.jobs import JobRow, NewJob
 from evertick.usecases.references import priority_number
 

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from evertick.contract import patterns
 from evertick.contract.target import DISPATCHED_QUEUES
 from evertick.contract.workers import OutcomeReport, Recorded
-from evertick.domain.attempt import MAX_OUTPUT_BYTES, Token
+from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.fairness import first_priority
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
+from evertick.domain.limits import MAX_OUTPUT_BYTES
 from evertick.domain.rate_bucket import Rate
 from evertick.domain.retry import Ended, GiveUp, Retry
 from evertick.domain.schedule.instants import from_us

@@ -8,12 +8,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from evertick.contract.job import JobStatus
 from evertick.contract.runs import RunDetail
 from evertick.domain.errors import RunCancelled
 from evertick.domain.ids import Prefix, RunKey, format_id
 from evertick.domain.schedule.instants import SECOND_US, from_us
-from evertick.domain.states import FINAL_RUNS, RunStatus
+from evertick.domain.states import FINAL_RUNS, JobStatus, RunStatus
 from evertick.store.database import is_transient
 from evertick.store.engine import lanes
 from evertick.store.jobs import jobs as job_rows, runs

@@ -14,8 +14,9 @@ from evertick.contract.connections import (
     read_connection,
     settings_in_force,
 )
-from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.admission import Refused
 from evertick.domain.errors import EvertickError, Fault, InvalidFields
+from evertick.domain.limits import QuotaName
 from evertick.roles.dispatcher.connections import settings_of
 from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.runtime.concurrency import TenantLimit

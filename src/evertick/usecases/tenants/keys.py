@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from evertick.contract.access import LONGEST_GRACE_SECONDS, ApiKey, NewApiKey
 from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, is_well_formed, write_key
-from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.admission import Refused
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.checks import NAME_MAX_LENGTH, UNSTORABLE
+from evertick.domain.limits import QuotaName
 from evertick.runtime.concurrency import Batcher
 from evertick.store.database import Pool, Session
 from evertick.store.engine import lanes

@@ -9,8 +9,9 @@ from msgspec.structs import asdict, replace
 from evertick.contract import patterns
 from evertick.contract.reading import read_settings
 from evertick.contract.workers import Queue, QueueSettings, limits_of
-from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.admission import Refused
 from evertick.domain.errors import InvalidInput
+from evertick.domain.limits import QuotaName
 from evertick.store.jobs import references
 from evertick.store.jobs.references import NO_CAP, QueueDepth, QueueLimits
 from evertick.usecases import workers

@@ -14,18 +14,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from evertick.domain.admission import (
-    Admission,
-    AdmissionRequest,
-    Admitted,
-    Quota,
-    QuotaName,
-    Throttled,
-    Usage,
-    admit,
-    with_rate,
-)
+from evertick.domain.admission import Admission, AdmissionRequest, Admitted, Quota, Throttled, Usage, admit, with_rate
 from evertick.domain.backpressure import ADMITTED_BELOW, DEFAULT_MAX_READY_IN_ALL, REFUSED_FROM, refused_priorities
+from evertick.domain.limits import QuotaName
 from evertick.domain.policies import Priority
 from evertick.domain.rate_bucket import Drawn
 from evertick.runtime.concurrency import Cached

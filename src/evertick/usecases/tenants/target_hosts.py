@@ -4,9 +4,10 @@ import re
 
 from evertick.contract import patterns
 from evertick.contract.target_hosts import TargetHost, TargetSettings
-from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.admission import Refused
 from evertick.domain.breaker import Circuit, CircuitState, Report, TenantHost, apply, reset
 from evertick.domain.errors import InvalidInput
+from evertick.domain.limits import QuotaName
 from evertick.store.database import Session
 from evertick.store.tenants import target_hosts
 from evertick.store.tenants.target_hosts import HostRow
