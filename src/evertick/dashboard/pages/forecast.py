@@ -1,6 +1,5 @@
 """The forecast: firings to come as a heat map, what makes the hottest, and the smear advisor."""
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -145,5 +144,5 @@ def heat_rows(forecast: Forecast) -> list[tuple[str, list[Cell]]]:
 
 
 def _cell(at: datetime, count: int, peak: int) -> Cell:
-    """By the square root: one high minute must not make all others look the same."""
-    return Cell(math.ceil(LEVELS * math.sqrt(count / max(peak, 1))), f"{at:%d %b %H:%M} UTC: {number(count)} firings")
+    level = -(-count * LEVELS // max(peak, 1))
+    return Cell(level, f"{at:%d %b %H:%M} UTC: {number(count)} firings")
