@@ -10,11 +10,11 @@ _STYLE = """\
   .head { font-weight: 600 }
   .label { font-size: 12px; fill: #5b6870; paint-order: stroke; stroke: #ffffff; stroke-width: 5px }
   .box { fill: #f3f6f8; stroke: #8b9aa5 }
-  .good { fill: #d5f5ef; stroke: #0f766e }
+  .good { fill: #eeedfd; stroke: #4f46e5 }
   .bad { fill: #fde4e1; stroke: #b42318 }
   .warn { fill: #fdf0d0; stroke: #b07503 }
   .line { stroke: #6b7a84; fill: none }
-  .strong { stroke: #0f766e; stroke-width: 2; fill: none }
+  .strong { stroke: #4f46e5; stroke-width: 2; fill: none }
   .dashed { stroke: #6b7a84; stroke-dasharray: 4 4; fill: none }
   .tip { fill: #6b7a84 }
   @media (prefers-color-scheme: dark) {
@@ -23,11 +23,11 @@ _STYLE = """\
     .note { fill: #9fb0ba }
     .label { fill: #9fb0ba; stroke: #161c20 }
     .box { fill: #222b31; stroke: #6d7d88 }
-    .good { fill: #10423d; stroke: #2dd4bf }
+    .good { fill: #26254a; stroke: #8b85f5 }
     .bad { fill: #4b1d1a; stroke: #f97066 }
     .warn { fill: #45340c; stroke: #eab308 }
     .line, .dashed { stroke: #8b9aa5 }
-    .strong { stroke: #2dd4bf }
+    .strong { stroke: #8b85f5 }
     .tip { fill: #8b9aa5 }
   }
 </style>

@@ -18,8 +18,8 @@ from browser.pages import ORDINARY, fill, paths
 from evertick.config.settings import Settings
 
 LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"viewport": {"width": 1360, "height": 860}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1360, "height": 860}, "color_scheme": "dark"},
+    "light": {"viewport": {"width": 1360, "height": 672}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1360, "height": 672}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "device_scale_factor": 2},
 }
 

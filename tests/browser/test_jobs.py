@@ -82,6 +82,7 @@ def test_what_is_wrong_is_said_at_its_field_and_nothing_typed_is_lost(editor: Ta
     field(page, "payload").fill("{")
     page.get_by_role("button", name="Create job").click()
     expect(page.locator("#note-payload")).to_contain_text("is not JSON")
+    expect(page.locator("[id='note-schedule']")).to_contain_text("61")  # what can be read is checked as well
 
 
 def test_a_job_is_paused_with_a_reason_and_resumed_with_a_choice_that_says_how_many_runs_it_starts(

@@ -29,6 +29,21 @@ def _logged_in(open_tab: OpenTab, scheme: str) -> Tab:
     return tab
 
 
+def test_no_page_is_wider_than_a_phone(live: LiveServer, open_tab: OpenTab) -> None:
+    tab = open_tab("admin", viewport={"width": 390, "height": 844})
+    tab.expect("404")
+    wide = []
+    for name, path in paths(live).items():
+        tab.open(path)
+        if tab.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            wide.append(name)
+        # Rows become lines of text there; only a heat map is scrolled.
+        tables = tab.page.locator(".table-scroll:not(.wide-heat)")
+        if any(tables.evaluate_all("(all) => all.map((each) => each.scrollWidth > each.clientWidth)")):
+            wide.append(f"a table of {name}")
+    assert wide == []
+
+
 def test_hostile_texts_do_nothing(live: LiveServer, admin: Tab) -> None:
     admin.expect("404")
     for path in (*paths(live).values(), "/jobs?q=%3Cscript%3Edocument.title%3D1%3C%2Fscript%3E"):

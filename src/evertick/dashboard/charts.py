@@ -3,10 +3,13 @@
 Texts are escaped. Every chart is an image with a label that says what it shows; bars and cells have titles.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
+
+from evertick.dashboard.formatting import milliseconds, number
 
 WIDTH, HEIGHT = 1200, 120
 _NOTHING = Markup()
@@ -14,6 +17,12 @@ _TICK_WIDTH = 7
 _LEG_HEIGHT = 12
 _GAP = 0.22
 """Of a bar's width, left free."""
+_LEAST_BARS = 40
+"""Fewer are not wider."""
+_SMALL_SCALES = (2, 4, 6, 8, 10)
+_SCALES = (1.2, 1.6, 2, 3, 4, 5, 6, 8, 10)
+_NAME_PERCENT = 14.0
+"""Of the height of a chart, for the name of a level."""
 
 
 class Part(NamedTuple):
@@ -63,42 +72,81 @@ class Cell(NamedTuple):
 _EXTENTS = {"bad": (0.0, 1.0), "run": (0.3, 1.0), "skipped": (0.65, 1.0), "missed": (0.0, 0.35)}
 """From where to where a mark on a time line reaches, so that colour is not needed to tell them; others as `ok`."""
 _OK_EXTENT = (0.3, 1.0)
+_NAME_WIDTH, _HEAD_HEIGHT = 44, 18
+"""Of the names of a heat map's rows and columns."""
 _MARKS = {"bad": "M-3,-3L3,3M3,-3L-3,3", "gap": "M-3,0L3,0"}
 
 
-def stacked_bars(
-    bars: Sequence[Bar],
-    label: str,
-    *,
-    now: int | None = None,
-    labels: Sequence[str] = (),
-    levels: Sequence[float] = (),
-) -> Markup:
-    """Bars from left to right, each of parts from the bottom. `now`: a line stands before this bar. `labels` are spread
-    below, from the first bar to the last. At each of the `levels` there is a line across.
+def stacked_bars(bars: Sequence[Bar], label: str, *, now: int | None = None, labels: Sequence[str] = ()) -> Markup:
+    """Bars from left to right, each of parts from the bottom, with a scale at the left.
+
+    `now`: a line stands before this bar. `labels` are spread below, from the first bar to the last.
     """
-    highest = max((sum(part.value for part in bar.parts) for bar in bars), default=0) or 1
-    step = WIDTH / max(len(bars), 1)
-    drawn = [_bar(bar, place * step, step, highest) for place, bar in enumerate(bars)]
-    for level in levels:
-        y = HEIGHT - level / highest * (HEIGHT - 4)
-        drawn.append(_tag("line", x1=0, x2=WIDTH, y1=y, y2=y, class_="level"))
+    top = _round_up(_highest(bars))
+    drawn = _bars(bars, top)
     if now is not None:
-        x = now * step
+        x = now * WIDTH / max(len(bars), _LEAST_BARS)
         drawn.append(_tag("line", x1=x, x2=x, y1=0, y2=HEIGHT, class_="now"))
-    drawn.append(_tag("line", x1=0, x2=WIDTH, y1=HEIGHT, y2=HEIGHT, class_="axis"))
-    chart = _svg("chart bars", WIDTH, HEIGHT, label, drawn)
-    texts = _NOTHING.join(_tag("span", escape(text)) for text in labels)
-    return chart + (_tag("div", texts, class_="chart-labels", aria_hidden="true") if labels else _NOTHING)
+    below = _spread("chart-labels", labels) if labels else _NOTHING
+    return _plot(_svg("chart bars", WIDTH, HEIGHT, label, drawn) + below, top, number)
 
 
-def _bar(bar: Bar, x: float, step: float, highest: float) -> Markup:
+def duration_bars(bars: Sequence[Bar], label: str, levels: Sequence[tuple[str, float]]) -> Markup:
+    """The same of milliseconds. At each of the levels there is a line across, with its name at the right."""
+    top = _round_up(_highest(bars))
+    drawn = _bars(bars, top)
+    for _, level in levels:
+        y = HEIGHT * (1 - level / top)
+        drawn.append(_tag("line", x1=0, x2=WIDTH, y1=y, y2=y, class_="level"))
+    return _plot(_svg("chart bars", WIDTH, HEIGHT, label, drawn) + _level_names(levels, top), top, milliseconds)
+
+
+def _highest(bars: Iterable[Bar]) -> float:
+    return max((sum(part.value for part in bar.parts) for bar in bars), default=0)
+
+
+def _bars(bars: Sequence[Bar], top: float) -> list[Markup]:
+    """With the lines of the scale behind them. A few bars stand at the right, where the newest is."""
+    slots = max(len(bars), _LEAST_BARS)
+    step = WIDTH / slots
+    lines = [("grid", 0.0), ("grid", HEIGHT / 2), ("axis", float(HEIGHT))]
+    drawn = [_tag("line", x1=0, x2=WIDTH, y1=y, y2=y, class_=name) for name, y in lines]
+    return drawn + [_bar(bar, place * step, step, top) for place, bar in enumerate(bars, slots - len(bars))]
+
+
+def _plot(chart: Markup, top: float, text_of: Callable[[float], str]) -> Markup:
+    return _tag("div", _spread("scale", map(text_of, (top, top / 2, 0.0))) + chart, class_="plot")
+
+
+def _spread(name: str, texts: Iterable[str]) -> Markup:
+    return _tag("div", _NOTHING.join(_tag("span", escape(text)) for text in texts), class_=name, aria_hidden="true")
+
+
+def _level_names(levels: Sequence[tuple[str, float]], top: float) -> Markup:
+    """At the heights of their lines, in percent; as far apart as they need to be read."""
+    drawn, lowest = [], 100.0
+    for name, level in sorted(levels, key=lambda each: each[1]):
+        lowest = min(100 * (1 - level / top), lowest)
+        drawn.append(_tag("text", escape(name), x=0, y=f"{lowest:.1f}%", dy="0.35em"))
+        lowest -= _NAME_PERCENT
+    return _tag("svg", _NOTHING.join(drawn), class_="chart level-names", aria_hidden="true")
+
+
+def _round_up(value: float) -> float:
+    """The top of a scale: a round number, and its half is one too."""
+    if value <= _SMALL_SCALES[-1]:
+        return next(each for each in _SMALL_SCALES if each >= value)
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(each * power for each in _SCALES if each * power >= value)
+
+
+def _bar(bar: Bar, x: float, step: float, top: float) -> Markup:
     width, y, drawn = step * (1 - _GAP), float(HEIGHT), []
     for name, value in bar.parts:
         if name == "unknown":
             drawn.append(_tag("rect", x=x, y=0, width=step, height=HEIGHT, class_=name))
         elif value > 0:
-            height = max(value / highest * (HEIGHT - 4), 1.5)
+            height = max(value / top * HEIGHT, 1.5)
             y -= height
             drawn.append(_tag("rect", x=x + step * _GAP / 2, y=y, width=width, height=height, class_=name))
     hover = _tag("rect", x=x, y=0, width=step, height=HEIGHT, class_="hover")
@@ -184,23 +232,43 @@ def _tick(tick: Tick, width: int, height: int) -> Markup:
     return _tag("g", _tag("title", escape(tick.title)) + hover + mark)
 
 
-def heat_map(rows: Sequence[tuple[str, Sequence[Cell | None]]], label: str, *, size: int = 14) -> Markup:
-    """Rows of cells, each with a name at its left. A None is left free."""
-    left, columns = 44, max((len(cells) for _, cells in rows), default=0)
-    drawn = []
+def heat_map(
+    rows: Sequence[tuple[str, Sequence[Cell | None]]],
+    label: str,
+    *,
+    columns: Sequence[str] = (),
+    size: tuple[int, int] = (14, 14),
+) -> Markup:
+    """Rows of cells, each with a name at its left. A None is left free. `columns` are names above them, or empty."""
+    (width, height), top = size, _HEAD_HEIGHT if columns else 0
+    drawn = [
+        _tag("text", escape(name), x=_NAME_WIDTH + place * width, y=top - 6)
+        for place, name in enumerate(columns)
+        if name
+    ]
     for place, (name, cells) in enumerate(rows):
-        y = place * size
-        drawn.append(_tag("text", escape(name), x=0, y=y + size - 4))
-        drawn += [_cell(cell, left + column * size, y, size) for column, cell in enumerate(cells) if cell is not None]
-    return _svg("chart heat", left + columns * size, max(len(rows), 1) * size, label, drawn)
+        y = top + place * height
+        drawn.append(_tag("text", escape(name), x=0, y=y + height - 4))
+        drawn += [
+            _cell(cell, _NAME_WIDTH + column * width, y, size) for column, cell in enumerate(cells) if cell is not None
+        ]
+    most = max((len(cells) for _, cells in rows), default=0)
+    return _svg("chart heat", _NAME_WIDTH + most * width, top + max(len(rows), 1) * height, label, drawn)
 
 
-def _cell(cell: Cell, x: int, y: int, size: int) -> Markup:
+def heat_key(least: str, most: str) -> Markup:
+    """What the colours of a heat map mean."""
+    cells = [_tag("rect", x=14 * level, y=0, width=12, height=12, rx=2, class_=f"level-{level}") for level in range(5)]
+    drawn = _tag("svg", _NOTHING.join(cells), class_="chart heat-colours", viewBox="0 0 68 12", aria_hidden="true")
+    return _tag("span", _tag("span", escape(least)) + drawn + _tag("span", escape(most)), class_="heat-key")
+
+
+def _cell(cell: Cell, x: int, y: int, size: tuple[int, int]) -> Markup:
+    width, height = size
     name = f"level-{min(max(cell.level, 0), 4)} {cell.mark}".strip()
-    square = _tag("rect", x=x, y=y, width=size - 2, height=size - 2, rx=2, class_=name)
+    square = _tag("rect", x=x, y=y, width=width - 2, height=height - 2, rx=2, class_=name)
     if cell.mark in _MARKS:
-        middle = size / 2 - 1
-        place = f"translate({x + middle:g},{y + middle:g})"
+        place = f"translate({x + width / 2 - 1:g},{y + height / 2 - 1:g})"
         square += _tag("path", d=_MARKS[cell.mark], transform=place, class_=f"mark {cell.mark}")
     return _tag("g", _tag("title", escape(cell.title)) + square)
 

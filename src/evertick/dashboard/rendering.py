@@ -39,6 +39,7 @@ _NAVIGATION = (
     ("Jobs", "/jobs", "j", KeyRole.VIEWER),
     ("Runs", "/runs", "r", KeyRole.VIEWER),
     ("Dead letters", "/dead-letters", "d", KeyRole.VIEWER),
+    ("Alerts", "/alerts", "a", KeyRole.VIEWER),
     ("Forecast", "/forecast", "f", KeyRole.VIEWER),
     ("Cluster", "/cluster", "c", KeyRole.VIEWER),
     ("Settings", "/settings", "s", KeyRole.ADMIN),

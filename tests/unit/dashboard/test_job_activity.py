@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from evertick.contract.runs import Gap, Run
-from evertick.dashboard.jobs.activity import calendar, durations, ticks
+from evertick.dashboard.jobs.activity import calendar, durations, months, ticks
 from evertick.usecases.job_history import Day
 
 NOW = datetime(2026, 6, 10, tzinfo=UTC)  # a Wednesday
@@ -59,3 +59,13 @@ def test_a_calendar_has_a_row_for_each_weekday_and_marks_failures_and_gaps() -> 
     assert monday.level > tuesday.level > wednesday.level == 0
     assert "1 failed" in monday.title
     assert "the job was paused" in tuesday.title
+
+
+def test_columns_of_a_calendar_have_the_names_of_the_months_that_begin_in_them() -> None:
+    first = datetime(2026, 3, 12, tzinfo=UTC)  # a Thursday: three columns before the week of 1 April
+    days = [Day(first + timedelta(days=place)) for place in range(91)]
+    names = months(days)
+    assert len(names) == max(len(cells) for _, cells in calendar(days)) == 14
+    assert {place: name for place, name in enumerate(names) if name} == {0: "Mar", 3: "Apr", 7: "May", 12: "Jun"}
+    assert months(days[14:])[0] == ""  # 26 March: the name of April would cover it
+    assert months([]) == []

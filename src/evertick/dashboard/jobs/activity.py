@@ -25,6 +25,8 @@ _KINDS = {
     RunStatus.CANCELLED: "skipped",
 }
 _PERCENTILES = (50, 95, 99)
+_MONTH_WEEKS = 2
+"""So many columns of the calendar the name of a month takes."""
 
 
 class Durations(NamedTuple):
@@ -40,6 +42,17 @@ def calendar(days: Sequence[Day]) -> list[tuple[str, list[Cell | None]]]:
     before: list[Cell | None] = [None] * days[0].at.weekday() if days else []
     cells = [*before, *(_cell(day, most) for day in days)]
     return [(name, cells[row :: len(WEEKDAYS)]) for row, name in enumerate(WEEKDAYS)]
+
+
+def months(days: Sequence[Day]) -> list[str]:
+    """Names of the calendar's columns: each month at the week in which it begins, the first one if there is room."""
+    if not days:
+        return []
+    before = days[0].at.weekday()
+    names = {(before + place) // 7: day.at.strftime("%b") for place, day in enumerate(days) if day.at.day == 1}
+    if min(names, default=_MONTH_WEEKS) >= _MONTH_WEEKS:
+        names[0] = days[0].at.strftime("%b")
+    return [names.get(week, "") for week in range(-(-(before + len(days)) // 7))]
 
 
 def _cell(day: Day, most: int) -> Cell:

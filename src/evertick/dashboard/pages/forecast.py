@@ -36,6 +36,8 @@ RECOUNT_SECONDS = 30.0
 """An open page is counted again so often."""
 _PAGE = ResponseSpec(None, "A page.")
 _PATH = "/forecast"
+_MINUTES = [f":{minute:02}" if minute % 5 == 0 else "" for minute in range(60)]
+_HOURS = [f"{hour:02}:00" for hour in range(24)]
 _HORIZONS = [(ForecastHorizon.DAY, "24 hours"), (ForecastHorizon.MONTH, "30 days")]
 
 
@@ -101,6 +103,7 @@ def _shown(query: ForecastQuery, counted: Result | None, smears_made: Sequence[S
         "advice": advice,
         "query": query,
         "rows": heat_rows(forecast) if forecast else [],
+        "columns": _HOURS if forecast and forecast.bucket_seconds >= 3600 else _MINUTES,
         "fall": _fall(advice) if advice else None,
         "smears": smears_made,
         # Without the time: the script keeps times current, and a page on which nothing happens is not sent again.
@@ -141,5 +144,5 @@ def heat_rows(forecast: Forecast) -> list[tuple[str, list[Cell]]]:
 
 
 def _cell(at: datetime, count: int, peak: int) -> Cell:
-    level = 0 if not count else max(1, -(-count * LEVELS // max(peak, 1)))
-    return Cell(min(level, LEVELS), f"{at:%d %b %H:%M} UTC: {number(count)} firings")
+    level = -(-count * LEVELS // max(peak, 1))
+    return Cell(level, f"{at:%d %b %H:%M} UTC: {number(count)} firings")

@@ -139,6 +139,8 @@ async def _context(request: AuthenticatedRequest, job: Job) -> dict[str, Any]:
         "job": job,
         "history": found,
         "calendar": activity.calendar(found.days),
+        "months": activity.months(found.days),
+        "most_runs": max((day.runs for day in found.days), default=0),
         "ticks": activity.ticks(found.latest),
         "durations": activity.durations(found.latest),
         "kind_of": activity.kind_of,

@@ -20,6 +20,7 @@ from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.schedule.preview import SchedulePreview
 from evertick.store.engine import lanes
 from evertick.usecases.jobs import costs, create, edit, previews, reading
+from evertick.usecases.jobs.rows import as_spec
 from evertick.usecases.tenants import connections
 
 routes = page_routes("New and edited jobs")
@@ -107,9 +108,15 @@ async def _texts_of(request: AuthenticatedRequest, job: Job) -> dict[str, str]:
 
 def _read(texts: Mapping[str, str]) -> dict[str, Any]:
     job, faults = fields.job_of(texts)
-    if faults:
-        raise InvalidFields(faults)
-    return job
+    if not faults:
+        return job
+    # All that is wrong is said at once, also in the fields that can be read.
+    unread = {fault.pointer for fault in faults}
+    try:
+        as_spec(job, default_jitter_seconds=0)
+    except InvalidFields as refused:
+        faults += [fault for fault in refused.faults if fault.pointer not in unread]
+    raise InvalidFields(faults)
 
 
 def _patch(before: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Any]:
