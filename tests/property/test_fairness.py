@@ -320,6 +320,30 @@ def test_a_new_number_of_tenants_counts_for_places_that_are_taken_already(
     assert [same.most(each) for each in range(7)] == [changed.most(each) for each in range(7)]
 
 
+@given(
+    st.builds(TenantCounts, st.integers(0, 12), st.integers(0, 12)),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30), st.integers(0, 30)), max_size=20),
+)
+def test_places_that_are_taken_or_given_back_together_count_as_one_by_one(
+    tenants: TenantCounts, moves: list[tuple[int, int, int]]
+) -> None:
+    together, apart = FairSlots(40, tenants=tenants), FairSlots(40, tenants=tenants)
+    for tenant_id, wanted, unwanted in moves:
+        count = min(wanted, together.most(tenant_id) - together.held(tenant_id))
+        if count:
+            together.take(tenant_id, count)
+        for _ in range(count):
+            assert apart.may_take(tenant_id)
+            apart.take(tenant_id)
+        returned = min(unwanted, together.held(tenant_id))
+        if returned:
+            together.give_back(tenant_id, returned)
+        for _ in range(returned):
+            apart.give_back(tenant_id)
+        assert [together.most(each) for each in range(5)] == [apart.most(each) for each in range(5)]
+        assert [together.may_take(each) for each in range(5)] == [apart.may_take(each) for each in range(5)]
+
+
 def test_a_tenant_alone_may_have_all_places_and_one_among_idle_others_many() -> None:
     assert fill(FairSlots(TOTAL), 1) == TOTAL
     crowds = [

@@ -1,5 +1,6 @@
 """Attempts that wait for slots: whatever becomes of them, each slot comes back once."""
 
+import math
 from datetime import UTC, datetime
 
 from evertick.domain.fairness import FairSlots, TenantCounts
@@ -46,6 +47,33 @@ def test_an_attempt_that_was_leased_again_before_its_first_lease_was_found_lost_
     for order in (first, second):
         queue.leave(order[0])
     assert slots.held(TENANT) == 0
+
+
+def test_a_tenant_alone_in_the_queue_gets_its_slots_together_and_no_more_than_it_may_have() -> None:
+    queue, slots = _queue()
+    orders = [_order(seq, lease_id=1) for seq in range(TOTAL)]
+    queue.extend(orders)
+    most = slots.most(TENANT)
+    assert 1 < most < TOTAL
+    assert queue.pop_some(TOTAL, math.inf) == orders[:most]
+    assert not queue
+    assert (slots.held(TENANT), queue.waiting(TENANT)) == (most, TOTAL - most)
+    queue.leave_all([order[0] for order in orders])
+    assert slots.held(TENANT) == 0
+
+
+def test_tenants_that_wait_beside_each_other_take_turns() -> None:
+    slots = FairSlots(TOTAL, tenants=TenantCounts(2))
+    waiting = WaitingForSlots(slots, 1.0, lambda: 0.0)
+    waiting.add_all([_order(seq, lease_id=tenant_id, tenant_id=tenant_id) for tenant_id in (1, 2) for seq in range(2)])
+    assert [order[0].tenant_id for order in waiting.next_tasks(TOTAL, math.inf)] == [1, 2, 1, 2]
+
+
+def test_as_many_start_as_their_budget_allows() -> None:
+    waiting = WaitingForSlots(FairSlots(TOTAL), 1.0, lambda: 0.0)
+    waiting.add_all([_order(seq, lease_id=1) for seq in range(TOTAL)])
+    assert [len(waiting.next_tasks(TOTAL, budget)) for budget in (2.5, 2, 0)] == [3, 2, 0]
+    assert len(waiting) == TOTAL - 5
 
 
 def test_who_waits_in_line_gives_back_no_slot_of_the_same_attempt_that_runs() -> None:

@@ -356,25 +356,26 @@ class FairSlots:
             held += max(-(-(borrowing * lendable - weight * borrowed) // (borrowing + weight)), 0)
         return max(min(held, self.most_each), before)
 
-    def take(self, tenant_id: int) -> None:
-        """Take a slot that the tenant may take."""
+    def take(self, tenant_id: int, count: int = 1) -> None:
+        """Take slots that the tenant may take."""
         held = self._held.get(tenant_id, 0)
-        self._held[tenant_id] = held + 1
+        self._held[tenant_id] = held + count
         self._held_weight += 0 if held else self._weight_of(tenant_id)
-        self.free -= 1
-        if held < self.part(tenant_id):
-            self._untaken -= 1
+        self.free -= count
+        part = self.part(tenant_id)
+        self._untaken -= min(held + count, part) - min(held, part)
 
-    def give_back(self, tenant_id: int) -> None:
-        held = self._held[tenant_id] - 1
+    def give_back(self, tenant_id: int, count: int = 1) -> None:
+        before = self._held[tenant_id]
+        held = before - count
         if held:
             self._held[tenant_id] = held
         else:
             del self._held[tenant_id]
             self._held_weight -= self._weight_of(tenant_id)
-        self.free += 1
-        if held < self.part(tenant_id):
-            self._untaken += 1
+        self.free += count
+        part = self.part(tenant_id)
+        self._untaken += min(before, part) - min(held, part)
 
     def _borrowing(self, tenant_id: int, holders: int) -> int:
         """The tenant's borrowing factor, multiplied by the weights of all that have slots."""

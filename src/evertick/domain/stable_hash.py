@@ -29,11 +29,13 @@ def hash_of(parts: bytes) -> int:
 def delimited(part: str | int) -> bytes:
     # Kind and length go first, so that ("a", "bc") differs from ("ab", "c") and 1 from "1".
     # surrogatepass: a lone surrogate from sloppy JSON must hash too, not raise.
-    kind, text = ("s", part) if isinstance(part, str) else ("i", str(part))
-    if text.isascii():
-        return f"{kind}{len(text)}:{text}".encode("ascii")
-    data = text.encode("utf-8", "surrogatepass")
-    return f"{kind}{len(data)}:".encode() + data
+    if not isinstance(part, str):
+        text = str(part)
+        return f"i{len(text)}:{text}".encode()
+    if part.isascii():
+        return f"s{len(part)}:{part}".encode()
+    data = part.encode("utf-8", "surrogatepass")
+    return f"s{len(data)}:".encode() + data
 
 
 def jitter_offset(job_id: int, window: timedelta) -> timedelta:

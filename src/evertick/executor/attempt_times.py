@@ -52,7 +52,11 @@ class AttemptTimes:
 
     def add(self, running: Running, finished_at: datetime) -> None:
         """An attempt has ended, with an outcome."""
-        self._ended.append((running, finished_at))
+        self.add_all((running,), finished_at)
+
+    def add_all(self, running: Iterable[Running], finished_at: datetime) -> None:
+        """Attempts have ended, with an outcome."""
+        self._ended += [(each, finished_at) for each in running]
         if len(self._ended) >= FLUSH:
             self.observe()
 

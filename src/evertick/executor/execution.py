@@ -6,6 +6,7 @@ lease has waits until the heartbeat has had it confirmed; if it is lost the atte
 
 import asyncio
 import contextvars
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -98,18 +99,21 @@ class Execution:
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Start these as soon as there is room. Those whose lease was lost meanwhile are left out."""
         unknown: list[Attempt] = []
+        orders: list[Order] = []
         find, is_last_try = self._handlers.find, self._is_last_try
+        find_lease = self._held_leases.find
         now_at = self._now_at()
         for attempt in attempts:
             handler = find(attempt)
-            lease = self._held_leases.find(attempt.lease_id)
+            lease = find_lease(attempt.lease_id)
             if handler is None:
                 unknown.append(attempt)
             elif lease is not None:
                 self.held += 1
                 if lease.arrived_at is None:
                     lease.arrived_at = now_at
-                self._waiting.add((attempt, handler, lease, is_last_try is not None and is_last_try(attempt)))
+                orders.append((attempt, handler, lease, is_last_try is not None and is_last_try(attempt)))
+        self._waiting.add_all(orders)
         if self.held:
             self.idle.clear()
         if unknown:
@@ -213,20 +217,8 @@ class Execution:
         waiting = self._waiting
         if self._is_stopping:
             return
-        batch: list[Order] = []
-        while waiting.for_tasks and self._tasks + len(waiting.for_marks) < self._concurrency and self._may_go_on():
-            order = waiting.for_tasks.popleft()
-            if self._starts_at_once is not None:
-                self._starts += order[1].start_cost
-            if order[3]:
-                self._mark(order)
-            elif order[1].begin is None or tracing.active() is not None:  # a span needs a context of its own
-                self._start_task(order, now_at)
-            else:
-                self._tasks += 1
-                batch.append(order)
-        if batch:
-            self._start_batch(batch, now_at)
+        if waiting.for_tasks:
+            self._refill_tasks(now_at)
         while waiting.for_threads and self._threads.free > len(waiting.for_marks):
             order = waiting.for_threads.popleft()
             if order[3]:
@@ -234,14 +226,32 @@ class Execution:
             else:
                 self._start_thread(order, now_at)
 
-    def _may_go_on(self) -> bool:
-        """Whether one more task may be started before the event loop comes to something else."""
+    def _refill_tasks(self, now_at: datetime) -> None:
+        is_tracing = tracing.active() is not None  # a span needs a context of its own
+        batch: list[Order] = []
+        for order in self._waiting.next_tasks(
+            self._concurrency - self._tasks - len(self._waiting.for_marks), self._budget()
+        ):
+            if self._starts_at_once is not None:
+                self._starts += order[1].start_cost
+            if order[3]:
+                self._mark(order)
+            elif order[1].begin is None or is_tracing:
+                self._start_task(order, now_at)
+            else:
+                self._tasks += 1
+                batch.append(order)
+        if batch:
+            self._start_batch(batch, now_at)
+
+    def _budget(self) -> float:
+        """What starts may cost before the event loop comes to something else."""
         if self._starts_at_once is None:
-            return True
+            return math.inf
         if not self._starts:
             self._turn_began = self._monotonic()
             asyncio.get_running_loop().call_soon(self._begin_turn)
-        return self._starts < self._starts_at_once
+        return self._starts_at_once - self._starts
 
     def _begin_turn(self) -> None:
         is_more = self._starts_at_once is not None and self._starts >= self._starts_at_once
@@ -314,7 +324,8 @@ class Execution:
     def _ended_in_batch(self, running: Running, outcome: AttemptOutcome) -> None:
         running.is_over = True
         self._over.append((running, outcome))
-        self._refill_soon()
+        if not self._is_refilling:
+            self._refill_soon()
 
     def _end_batch(self, now_at: datetime) -> None:
         """End together what was begun in batches and has ended since the last time."""
@@ -324,9 +335,8 @@ class Execution:
         self.held -= len(over)
         self._tasks -= len(over)
         self._running.difference_update([running for running, _ in over])
+        self._times.add_all([running for running, outcome in over if type(outcome) is not NotStarted], now_at)
         for running, outcome in over:
-            if type(outcome) is not NotStarted:
-                self._times.add(running, now_at)
             if type(outcome) is Failed:
                 self._note_failure(running, outcome)
         self._ended([(each.attempt, outcome, each.started_at, now_at, each.leased_at) for each, outcome in over])

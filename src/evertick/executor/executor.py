@@ -38,13 +38,14 @@ import re
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from evertick.domain.attempt import Attempt, HandedOver, NotRecorded, NotStarted, Token
+from evertick.domain.attempt import Attempt, HandedOver, NotRecorded, NotStarted, Succeeded, Token
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.describe.english import counted
@@ -80,6 +81,7 @@ STOP_SECONDS = 2.0
 LAST_REQUESTS_SECONDS = 30.0
 """How long a stopping executor tries to reach a source that is away. After that its leases run out by themselves."""
 _NO_DELAY = timedelta(0)
+_SUCCESSES = {Succeeded}
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@-]")
 
 OnEnded = Callable[[Sequence[EndedAttempt]], None]
@@ -345,8 +347,20 @@ class Executor:
     def _ended(self, ended: Sequence[EndedAttempt]) -> None:
         """Record what came to an end; what was not started is put back, what a broker's consumer has is handed over."""
         self._on_ended(ended)
+        if {type(each[1]) for each in ended} == _SUCCESSES:
+            self.counters.succeeded += len(ended)
+            self.ended += len(ended)
+        else:
+            ended = self._with_outcome(ended)
+        if ended:
+            open_in = Counter([each[0].lease_id for each in ended])
+            done = [self.held_leases.end(lease_id, count) for lease_id, count in open_in.items()]
+            self.recorder.add(ended, [lease_id for lease_id in done if lease_id is not None])
+        self._source.freed(self._execution.held)
+
+    def _with_outcome(self, ended: Sequence[EndedAttempt]) -> list[EndedAttempt]:
+        """Those to record. The others leave."""
         recorded: list[EndedAttempt] = []
-        done_leases: list[int] = []
         for each in ended:
             attempt, outcome = each[0], each[1]
             if type(outcome) is NotStarted:
@@ -356,13 +370,9 @@ class Executor:
             self.counters.count(outcome)
             if type(outcome) is HandedOver:
                 self._hand_over(attempt)
-                continue
-            recorded.append(each)
-            if (done_lease := self.held_leases.end(attempt.lease_id)) is not None:
-                done_leases.append(done_lease)
-        if recorded:
-            self.recorder.add(recorded, done_leases)
-        self._source.freed(self._execution.held)
+            else:
+                recorded.append(each)
+        return recorded
 
     def _gone(self, attempt: Attempt) -> None:
         """It is not ours any more: there is nothing to record."""

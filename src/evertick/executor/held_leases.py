@@ -63,12 +63,12 @@ class HeldLeases:
     def find(self, lease_id: int) -> HeldLease | None:
         return self._leases.get(lease_id)
 
-    def end(self, lease_id: int) -> int | None:
-        """One attempt of the lease is over; returns the lease if that was its last."""
+    def end(self, lease_id: int, count: int = 1) -> int | None:
+        """So many attempts of the lease are over; returns the lease if they were its last."""
         lease = self._leases.get(lease_id)
         if lease is None:
             return None
-        lease.open -= 1
+        lease.open -= count
         if lease.open:
             return None
         del self._leases[lease_id]

@@ -37,6 +37,18 @@ class Waiting:
     def add(self, order: Order) -> None:
         (self.for_tasks if order[1].is_async else self.for_threads).append(order)
 
+    def add_all(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self.add(order)
+
+    def next_tasks(self, most: int, budget: float) -> list[Order]:
+        """Remove and return orders that may start now, `most` or until what their starts cost reaches the budget."""
+        found: list[Order] = []
+        while self.for_tasks and len(found) < most and budget > 0:
+            found.append(self.for_tasks.popleft())
+            budget -= found[-1][1].start_cost
+        return found
+
     def add_first(self, order: Order) -> None:
         (self.for_tasks if order[1].is_async else self.for_threads).appendleft(order)
 

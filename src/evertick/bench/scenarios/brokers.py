@@ -17,7 +17,7 @@ from itertools import repeat
 from typing import Annotated, Any
 
 from evertick.bench import queries, workload
-from evertick.bench.processes import BenchFailed
+from evertick.bench.processes import BenchFailed, family_cpu_seconds
 from evertick.bench.results import count_fields, cpu_used, rate_fields, read_runs
 from evertick.bench.scenario import MAX_COUNT, Option, PayloadBytes, Scenario, Seed
 from evertick.bench.steps import INSTANT, fire_all, vacuum_and_checkpoint
@@ -64,7 +64,7 @@ def _fault(options: BrokersOptions) -> str | None:
 
 async def run(testbed: Testbed, options: BrokersOptions) -> dict[str, Any]:
     kind = BrokerType.REDIS_STREAM if options.broker == "redis" else BrokerType(options.broker)
-    async with _server(testbed, options.address) as address:
+    async with _server(testbed, options.address) as (address, broker_pid):
         await connections.create(testbed.tenant, _connection(kind, address, options), testbed.fleet.seal)
         testbed.progress.begin("starting dispatchers")
         processes = await asyncio.gather(*(testbed.fleet.scheduler("dispatcher") for _ in range(options.dispatchers)))
@@ -72,10 +72,10 @@ async def run(testbed: Testbed, options: BrokersOptions) -> dict[str, Any]:
         await _publish(testbed, WARM_UP_MESSAGES)
         await _limit(testbed, kind, max_running=0)
         fire_at, fire_seconds = await _make_ready(testbed, kind, options, options.messages)
-        cpu = testbed.cpu_seconds()
+        cpu = _cpu_seconds(testbed, broker_pid)
         await _limit(testbed, kind, max_running=None)
         leased_at, drained_at = await _publish(testbed, options.messages)
-        cpu_us = cpu_used(cpu, testbed.cpu_seconds(), options.messages / 1e6)
+        cpu_us = cpu_used(cpu, _cpu_seconds(testbed, broker_pid), options.messages / 1e6)
         await testbed.fleet.stop(*processes)
     found = await read_runs(testbed, fire_at, fire_at + INSTANT, kind)
     first_at = min(at for at in (leased_at, found.first_started_at) if at is not None)
@@ -85,6 +85,12 @@ async def run(testbed: Testbed, options: BrokersOptions) -> dict[str, Any]:
         "making_ready_seconds": round(fire_seconds, 3),
         "cpu_us_per_run": cpu_us,
     }
+
+
+def _cpu_seconds(testbed: Testbed, broker_pid: int | None) -> dict[str, float]:
+    """CPU time so far of each kind of process, and of the broker if its process is known."""
+    broker = None if broker_pid is None else family_cpu_seconds(broker_pid)
+    return testbed.cpu_seconds() | ({} if broker is None else {"broker": broker})
 
 
 async def _limit(testbed: Testbed, kind: BrokerType, max_running: int | None) -> None:
@@ -111,10 +117,10 @@ async def _publish(testbed: Testbed, messages: int) -> tuple[datetime | None, da
 
 
 @asynccontextmanager
-async def _server(testbed: Testbed, address: str | None) -> AsyncIterator[str]:
-    """The given broker, or a Redis that is stopped at the end."""
+async def _server(testbed: Testbed, address: str | None) -> AsyncIterator[tuple[str, int | None]]:
+    """The address of the given broker, or address and process of a Redis that is stopped at the end."""
     if address is not None:
-        yield address
+        yield address, None
         return
     program = shutil.which("redis-server")
     if program is None:
@@ -128,7 +134,7 @@ async def _server(testbed: Testbed, address: str | None) -> AsyncIterator[str]:
     )
     try:
         await _until_listening(int(port))
-        yield f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}", process.pid
     finally:
         process.terminate()
         await process.wait()

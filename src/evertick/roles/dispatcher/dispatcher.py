@@ -92,6 +92,7 @@ BACKSTOP_SECONDS = 30
 """A target ends an attempt at its timeout itself. If it does not, it is stopped so much later."""
 NO_HANDLER = ""
 """The handler of attempts that dispatchers put back."""
+ACKNOWLEDGED = "acknowledged"
 _MADE = (Succeeded, Failed, HandedOver)
 """The outcomes of deliveries that came to an end."""
 
@@ -319,15 +320,23 @@ class Dispatcher:
         return max(0, self._clock.now_us() - seq) / SECOND_US
 
     def _ended(self, ended: Sequence[EndedAttempt]) -> None:
+        self.waiting.queue.leave_all([each[0] for each in ended])
+        made = [each for each in ended if type(each[1]) in _MADE]
+        self._delivery_counts.add([each[0].tenant_id for each in made])
+        plain = [each[0].token[0] for each in made if type(each[1]) is Succeeded and each[1].code is None]
+        for lane_id, count in Counter(plain).items():
+            _count(self._queues.name_of(queue_of(lane_id)), ACKNOWLEDGED, count)
+        if len(plain) < len(ended):
+            self._note_others(ended)
+
+    def _note_others(self, ended: Sequence[EndedAttempt]) -> None:
+        """All but what a broker has acknowledged."""
         results: list[tuple[int, str]] = []
-        for each in ended:
-            attempt, outcome = each[0], each[1]
-            self.waiting.queue.leave(attempt)
-            if type(outcome) is Succeeded or type(outcome) is Failed:
+        for attempt, outcome, *_ in ended:
+            if type(outcome) is Failed or (type(outcome) is Succeeded and outcome.code is not None):
                 results.append((queue_of(attempt.token[0]), _result_of(outcome)))
             if type(outcome) is not Succeeded:
                 self._note(attempt, outcome)
-        self._delivery_counts.add([each[0].tenant_id for each in ended if type(each[1]) in _MADE])
         for (queue_id, result), count in Counter(results).items():
             _count(self._queues.name_of(queue_id), result, count)
 
@@ -354,7 +363,7 @@ def _result_of(outcome: Succeeded | Failed) -> str:
     if outcome.code is not None:
         return f"{outcome.code // 100}xx"
     if isinstance(outcome, Succeeded):
-        return "acknowledged"
+        return ACKNOWLEDGED
     return "timeout" if outcome.result is Outcome.TIMED_OUT else "failed"
 
 

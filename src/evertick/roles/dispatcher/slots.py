@@ -7,9 +7,11 @@ Slots are told apart by lease: a process that stood still may lease an attempt a
 lease is lost.
 """
 
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from evertick.domain.attempt import Attempt, Token
 from evertick.domain.fairness import FairSlots
@@ -88,15 +90,19 @@ class SlotQueue:
         for line in self._lines.values():
             yield from line.orders
 
+    def extend(self, orders: Iterable[Order]) -> None:
+        for tenant_id, group in groupby(orders, _tenant):
+            line = self._lines.get(tenant_id)
+            if line is None:
+                line = self._lines[tenant_id] = _TenantLine(self._monotonic())
+                self._turns.append(tenant_id)
+            before = len(line.orders)
+            line.orders.extend(group)
+            self._waiting += len(line.orders) - before
+            self._long += before <= FEW < len(line.orders)
+
     def append(self, order: Order) -> None:
-        tenant_id = order[0].tenant_id
-        line = self._lines.get(tenant_id)
-        if line is None:
-            line = self._lines[tenant_id] = _TenantLine(self._monotonic())
-            self._turns.append(tenant_id)
-        line.orders.append(order)
-        self._waiting += 1
-        self._long += len(line.orders) == FEW + 1
+        self.extend((order,))
 
     def appendleft(self, order: Order) -> None:
         """Take back one that was taken out and has its slot."""
@@ -104,25 +110,43 @@ class SlotQueue:
 
     def popleft(self) -> Order:
         """The next that may start; only while the queue is true."""
+        return self.pop_some(1, math.inf)[0]
+
+    def pop_some(self, most: int, budget: float) -> list[Order]:
+        """The next that may start, one at least; only while the queue is true. Up to `most` of one tenant if there is
+        no other here, until what their starts cost reaches the budget.
+        """
         if self._with_slot:
-            return self._with_slot.popleft()
-        tenant_id = self._turns.popleft()
+            return [self._with_slot.popleft()]
+        tenant_id = self._turns[0]
         line = self._lines[tenant_id]
-        order = line.orders.popleft()
-        self._waiting -= 1
-        if len(line.orders) >= FEW:
-            self._is_flood_served = True
-            self._long -= len(line.orders) == FEW
-        if not line.orders and not self._slots.held(tenant_id):
-            self._note_delay(order[0])
-        if line.orders:
+        if len(self._turns) > 1 or self._rests_until > 0:
+            most = 1
+        if most > 1:
+            most = min(most, self._slots.most(tenant_id) - self._slots.held(tenant_id), len(line.orders))
+        orders = [line.orders.popleft()]
+        while len(orders) < most and (budget := budget - orders[-1][1].start_cost) > 0:
+            orders.append(line.orders.popleft())
+        self._note_taken(tenant_id, line, orders)
+        return orders
+
+    def _note_taken(self, tenant_id: int, line: _TenantLine, orders: Sequence[Order]) -> None:
+        """Orders of the tenant in turn were taken out of its line: they have slots."""
+        left = len(line.orders)
+        self._waiting -= len(orders)
+        self._is_flood_served |= left + len(orders) > FEW
+        self._long -= left <= FEW < left + len(orders)
+        if left:
             line.since = self._monotonic()
-            self._turns.append(tenant_id)
+            self._turns.rotate(-1)
         else:
+            if not self._slots.held(tenant_id) and len(orders) == 1:
+                self._note_delay(orders[0][0])
+            self._turns.popleft()
             del self._lines[tenant_id]
-        self._slots.take(tenant_id)
-        self._owners[order[0].lease_id, order[0].token[1]] = tenant_id
-        return order
+        self._slots.take(tenant_id, len(orders))
+        for attempt, *_ in orders:
+            self._owners[attempt.lease_id, attempt.token[1]] = tenant_id
 
     def _note_delay(self, attempt: Attempt) -> None:
         """An attempt starts that is the only one here of its tenant."""
@@ -142,9 +166,15 @@ class SlotQueue:
 
     def leave(self, attempt: Attempt) -> None:
         """Give back the attempt's slot, if it has one."""
-        tenant_id = self._owners.pop((attempt.lease_id, attempt.token[1]), None)
-        if tenant_id is not None:
-            self._slots.give_back(tenant_id)
+        self.leave_all((attempt,))
+
+    def leave_all(self, attempts: Iterable[Attempt]) -> None:
+        """Give back the slots of attempts, of those that have one."""
+        pop = self._owners.pop
+        owners = [pop((attempt.lease_id, attempt.token[1]), None) for attempt in attempts]
+        for tenant_id, count in Counter(owners).items():
+            if tenant_id is not None:
+                self._slots.give_back(tenant_id, count)
 
     def remove(self, is_meant: Callable[[Attempt], bool]) -> None:
         self._with_slot = deque(order for order in self._with_slot if not is_meant(order[0]))
@@ -159,6 +189,10 @@ class SlotQueue:
         """What waits of tenants that got no slot for so long."""
         before = self._monotonic() - seconds
         return (order for line in self._lines.values() if line.since <= before for order in line.orders)
+
+
+def _tenant(order: Order) -> int:
+    return order[0].tenant_id
 
 
 class DeliveryCounts:
@@ -200,6 +234,17 @@ class WaitingForSlots(Waiting):
         for attempt in taken:
             self.queue.leave(attempt)
         return taken
+
+    def add_all(self, orders: Sequence[Order]) -> None:
+        self.queue.extend(orders)
+
+    def next_tasks(self, most: int, budget: float) -> list[Order]:
+        found: list[Order] = []
+        while len(found) < most and budget > 0 and self.queue:
+            some = self.queue.pop_some(most - len(found), budget)
+            budget -= sum([order[1].start_cost for order in some])
+            found += some
+        return found
 
     def rest_after(self, seconds: float) -> float:
         return self.queue.rest_after(seconds)

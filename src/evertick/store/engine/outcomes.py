@@ -57,17 +57,6 @@ class Ending(NamedTuple):
             return None
         return min(max((self.started_at - self.leased_at) // _MILLISECOND, 0), _MAX_HELD_MS)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it succeeded and has nothing else to record, but for a code and an excerpt."""
-        return (
-            self.result == _SUCCESS
-            and self.then is None
-            and self.started_at is not None
-            and self.error is None
-            and self.output is None
-        )
-
 
 class LostAttempt(NamedTuple):
     """An open attempt in a lease that ran out; for a lease without any, `lane_id` and all after `deferrals` are None.
@@ -148,8 +137,11 @@ async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns 
 
     `left` gets the gates that runs have left.
     """
-    told = [ending for ending in endings if not ending.is_plain]
-    plain = [ending for ending in endings if ending.is_plain] if told else endings
+    told = _told(endings)
+    plain = endings
+    if told:
+        others = set(map(id, told))
+        plain = [ending for ending in endings if id(ending) not in others]
     listed = [ending for ending in endings if ending.is_listed]
     following = [ending for ending in told if ending.then is not None]
     rows = await _RECORD.all(
@@ -162,7 +154,7 @@ async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns 
         plain_finished_us=_micros([ending.finished_at for ending in plain]),
         plain_codes=_unless_all_none([ending.code for ending in plain]),
         plain_excerpts=_unless_all_none([ending.excerpt for ending in plain]),
-        plain_held_ms=_unless_all_none([ending.held_ms for ending in plain]),
+        plain_held_ms=_unless_all_none(_held_ms(plain)),
         lane_ids=[ending.lane_id for ending in told],
         seqs=[ending.seq for ending in told],
         started_ats=[ending.started_at for ending in told],
@@ -189,6 +181,30 @@ async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns 
     if gate_ids := {row.gate_id for row in rows if row.gate_id is not None}:
         left(gate_ids)
     return unrecorded
+
+
+def _told(endings: Sequence[Ending]) -> list[Ending]:
+    """Those that are no successes, or have more to record than a code and an excerpt."""
+    return [
+        ending
+        for ending in endings
+        if ending.result != _SUCCESS
+        or ending.then is not None
+        or ending.started_at is None
+        or ending.error is not None
+        or ending.output is not None
+    ]
+
+
+def _held_ms(endings: Sequence[Ending]) -> list[int | None]:
+    """How long each was held. Attempts that were leased and begun together share both objects."""
+    found: list[int | None] = []
+    leased_at = started_at = held_ms = None
+    for ending in endings:
+        if ending.started_at is not started_at or ending.leased_at is not leased_at:
+            leased_at, started_at, held_ms = ending.leased_at, ending.started_at, ending.held_ms
+        found.append(held_ms)
+    return found
 
 
 def _micros(instants: Sequence[datetime]) -> list[int]:

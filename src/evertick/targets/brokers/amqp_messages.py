@@ -38,7 +38,7 @@ def read_ack(buffer: bytes, at: int) -> Confirm | None:
 
 class _Form(NamedTuple):
     """What the messages of one envelope have in common: properties and headers before those that differ, and what is
-    before the value of each of those.
+    before the value of each of those, followed by two places, for the size of the value and for the value.
     """
 
     content_type: bytes
@@ -77,23 +77,25 @@ def _form(envelope: Envelope) -> _Form:
     fixed = {f"cloudEvents_{name}": value for name, value in envelope.fixed.items()}
     headers = {**envelope.headers, **fixed}
     fields = b"".join([_head(name) + _long(value) for name, value in headers.items()])
-    heads = [_head(f"cloudEvents_{name}").decode("latin-1") for name in envelope.names]
+    heads = [text for name in envelope.names for text in (_head(f"cloudEvents_{name}").decode("latin-1"), "", "")]
     return _Form(_short(envelope.content_type), fields, heads)
 
 
-def _fields(heads: Sequence[str], values: Sequence[str]) -> bytes:
+def _fields(heads: list[str], values: Sequence[str]) -> bytes:
     if not "".join(values).isascii():
         return _fields_apart(heads, values)
     try:
         # A text of ASCII has as many bytes as characters, so all is encoded once.
-        pairs = [head + _SIZES[len(value)] + value for head, value in zip(heads, values, strict=True)]
+        words = heads.copy()
+        words[1::3] = [_SIZES[len(value)] for value in values]
+        words[2::3] = values
     except IndexError:  # a long one
         return _fields_apart(heads, values)
-    return "".join(pairs).encode("latin-1")
+    return "".join(words).encode("latin-1")
 
 
 def _fields_apart(heads: Sequence[str], values: Sequence[str]) -> bytes:
-    return b"".join([head.encode("latin-1") + _long(value) for head, value in zip(heads, values, strict=True)])
+    return b"".join([head.encode("latin-1") + _long(value) for head, value in zip(heads[::3], values, strict=True)])
 
 
 def body_frames(body: bytes, frame_max: int) -> bytes:

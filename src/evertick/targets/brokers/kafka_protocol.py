@@ -177,7 +177,8 @@ class HeaderForm:
     def __init__(self, fixed: Mapping[str, str], names: Sequence[str]) -> None:
         pairs = [_sized(name.encode()) + _sized(content.encode()) for name, content in fixed.items()]
         self._opening = _size(len(fixed) + len(names)) + b"".join(pairs)
-        self._heads = [_sized(name.encode()).decode("latin-1") for name in names]
+        # Each is followed by two places, for the size of the content and for the content.
+        self._heads = [text for name in names for text in (_sized(name.encode()).decode("latin-1"), "", "")]
 
     def written(self, contents: Sequence[str]) -> bytes:
         """With these contents of the headers that differ."""
@@ -185,13 +186,15 @@ class HeaderForm:
             return self._written_apart(contents)
         try:
             # A text of ASCII has as many bytes as characters, so all is encoded once.
-            pairs = [head + _SIZES[len(each)] + each for head, each in zip(self._heads, contents, strict=True)]
+            words = self._heads.copy()
+            words[1::3] = [_SIZES[len(each)] for each in contents]
+            words[2::3] = contents
         except IndexError:  # a long one
             return self._written_apart(contents)
-        return self._opening + "".join(pairs).encode("latin-1")
+        return self._opening + "".join(words).encode("latin-1")
 
     def _written_apart(self, contents: Sequence[str]) -> bytes:
-        pairs = zip(self._heads, contents, strict=True)
+        pairs = zip(self._heads[::3], contents, strict=True)
         return self._opening + b"".join([head.encode("latin-1") + _sized(each.encode()) for head, each in pairs])
 
 

@@ -51,12 +51,14 @@ _targets: msgspec.json.Decoder[KafkaTarget | RabbitmqTarget | RedisStreamTarget 
 class Addressed(NamedTuple):
     """A target, what its messages have in common, and its address, if no payload decides about that.
 
-    `host` names its connection for circuits and limits. `is_reported`: a consumer says how the run ended.
+    `key_field` is the field of the address that is to be the job's id, if any. `host` names its connection for circuits
+    and limits. `is_reported`: a consumer says how the run ended.
     """
 
     target: BrokerTarget
     envelope: Envelope
     address: dict[str, str | int | bool | None] | None
+    key_field: str | None
     host: str
     is_reported: bool
 
@@ -77,7 +79,8 @@ def _addressed(text: bytes) -> Addressed:
     host = f"{target.queue_name}:{target.connection}"
     headers, content_type = headers_in(target)
     envelope = Envelope(content_type, headers, FIXED, NAMES)
-    return Addressed(target, envelope, address, host, target.completion is Completion.REPORTED)
+    is_reported = target.completion is Completion.REPORTED
+    return Addressed(target, envelope, address, _key_field(address_of(target)), host, is_reported)
 
 
 def headers_in(target: BrokerAddress) -> tuple[dict[str, str], str]:
@@ -89,10 +92,13 @@ def headers_in(target: BrokerAddress) -> tuple[dict[str, str], str]:
 
 def ordered_by(address: dict[str, Any], key: str) -> dict[str, Any]:
     """The address with this key, if its broker keeps the order of a key and the address has none."""
-    for name in KEEPS_ORDER:
-        if name in address and address[name] is None:
-            return {**address, name: key}
-    return address
+    name = _key_field(address)
+    return address if name is None else {**address, name: key}
+
+
+def _key_field(address: dict[str, Any]) -> str | None:
+    """The field by which a broker keeps the order, if the address has it and has no value for it."""
+    return next((name for name in KEEPS_ORDER if name in address and address[name] is None), None)
 
 
 def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Message:
@@ -101,6 +107,8 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
     payload, address = attempt.payload, found.address
     if address is None:
         address = render_address(found.target, None if payload is None else json.loads(payload))
+    if found.key_field is not None:
+        address = {**address, found.key_field: job_id}
     fired_us, fired = _fire_texts(attempt.fire_at) if attempt.fire_at.tzinfo is UTC else _times_of(attempt.fire_at)
     run_id, (lane_id, seq) = run_id_of(job_id, fired_us), attempt.token
     values = (  # by NAMES
@@ -116,7 +124,7 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
         traceparent_of(attempt, run_id),
     )
     body = b"null" if payload is None else payload.encode()
-    return Message(body, found.envelope, values, ordered_by(address, job_id), key)
+    return Message(body, found.envelope, values, address, key)
 
 
 def _times_of(fire_at: datetime) -> tuple[int, str]:

@@ -214,7 +214,7 @@ class _Form(NamedTuple):
     """What the commands for one envelope and stream have in common: the first words, and the names of the others.
 
     `opening` and `heads`, the same as they are written, are for texts of ASCII: each head ends with the `$` of the
-    value's length. `place` is what receipts begin with.
+    value's length, and is followed by two places, for that and for the value. `place` is what receipts begin with.
     """
 
     words: list[str]
@@ -229,8 +229,10 @@ def _request(sending: Sending) -> _Request:
     body, envelope, values, address, _ = sending.message
     form = _form(envelope, str(address["stream"]), address.get("max_length"))
     try:
-        fields = [head + _SIZES[len(value)] + value for head, value in zip(form.heads, values, strict=True)]
-        start = f"{form.opening}{''.join(fields)}\r\n$4\r\ndata\r\n${len(body)}\r\n"
+        words = form.heads.copy()
+        words[1::3] = [_SIZES[len(value)] for value in values]
+        words[2::3] = values
+        start = f"{form.opening}{''.join(words)}\r\n$4\r\ndata\r\n${len(body)}\r\n"
         # A text of ASCII has as many bytes as characters.
         return b"%b%b\r\n" % (start.encode("ascii"), body), form.place, sending
     except (IndexError, UnicodeEncodeError):  # a long value, or other characters
@@ -247,7 +249,7 @@ def _form(envelope: Envelope, stream: str, most: object) -> _Form:
         words += (f"ce_{name}", value)
     names = [f"ce_{name}" for name in envelope.names]
     opening = "".join([f"\r\n${len(word)}\r\n{word}" for word in words])
-    heads = [f"\r\n${len(name)}\r\n{name}\r\n$" for name in names]
+    heads = [text for name in names for text in (f"\r\n${len(name)}\r\n{name}\r\n$", "", "")]
     return _Form(words, names, f"*{len(words) + 2 * len(names) + 2}{opening}", heads, f"stream {stream}, entry ")
 
 

@@ -142,10 +142,13 @@ class _Delivery(Sending):
         self.batch: _Batch | None = None
         self.seconds = self.until = 0.0
 
-    def ended(self, receipt: str | None, failure: Exception | None) -> None:
-        if failure is None:
+    def stored(self, receipt: str) -> None:
+        if not self.is_over:
+            self.is_over = True
             self.owner.stored(self, receipt)
-        else:
+
+    def ended(self, receipt: str | None, failure: Exception | None) -> None:  # noqa: ARG002 - `stored` has it
+        if failure is not None:
             self.end(_outcome_of(failure, self.found.target.queue_name, self.call.attempt.tenant_id))
 
     def end(self, outcome: AttemptOutcome) -> None:

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias, assert_never
 from evertick.domain.attempt import (
     SUCCEEDED,
     Attempt,
-    AttemptOutcome,
     Deferred,
     Failed,
     HandedOver,
@@ -328,6 +327,8 @@ def _ending_of(ended: EndedAttempt) -> Ending:
     leased: Any = attempt  # a `Leased`: this source handed it out
     if outcome is SUCCEEDED:
         result, code, error, excerpt, output, then = _PLAIN_SUCCESS
+    elif isinstance(outcome, Succeeded):
+        result, code, error, excerpt, output, then = _SUCCESS, outcome.code, None, outcome.excerpt, outcome.output, None
     else:
         result, code, error, excerpt, output, then = _columns_of(leased, outcome)
     return Ending(
@@ -350,9 +351,7 @@ def _ending_of(ended: EndedAttempt) -> Ending:
     )
 
 
-def _columns_of(leased: Leased, outcome: AttemptOutcome) -> _Columns:
-    if isinstance(outcome, Succeeded):  # most are, and a pattern takes longer
-        return _SUCCESS, outcome.code, None, outcome.excerpt, outcome.output, None
+def _columns_of(leased: Leased, outcome: Failed | Deferred | NotStarted | HandedOver) -> _Columns:
     match outcome:
         case Failed(error, result, code, excerpt, retryable, wait):
             then = next_step(
