@@ -6,6 +6,7 @@ import nothing but Click.
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -85,6 +86,15 @@ class _Commands(CommandGroup):
         if cmd_name in OF_SERVER and not has_server():
             return click.Command(cmd_name, help=needs_server(f"evertick {cmd_name}"))
         return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A command that is interrupted ends as shells expect it; Click would call it a failure."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            from evertick.runtime.process import INTERRUPTED  # noqa: PLC0415 - as the commands
+
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
     def load(self, name: str) -> click.Command:
         """Where the server is missing that it needs, the command says how to install it."""
