@@ -52,10 +52,12 @@ class AttemptTimes:
 
     def add(self, running: Running, finished_at: datetime) -> None:
         """An attempt has ended, with an outcome."""
-        self.add_all((running,), finished_at)
+        self._ended.append((running, finished_at))
+        if len(self._ended) >= FLUSH:
+            self.observe()
 
     def add_all(self, running: Iterable[Running], finished_at: datetime) -> None:
-        """Attempts have ended, with an outcome."""
+        """Attempts have ended together, with an outcome."""
         self._ended += [(each, finished_at) for each in running]
         if len(self._ended) >= FLUSH:
             self.observe()

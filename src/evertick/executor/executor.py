@@ -347,6 +347,9 @@ class Executor:
     def _ended(self, ended: Sequence[EndedAttempt]) -> None:
         """Record what came to an end; what was not started is put back, what a broker's consumer has is handed over."""
         self._on_ended(ended)
+        if len(ended) == 1:  # of a handler with a task of its own: what follows would cost more than it saves
+            self._ended_alone(ended[0])
+            return
         if {type(each[1]) for each in ended} == _SUCCESSES:
             self.counters.succeeded += len(ended)
             self.ended += len(ended)
@@ -356,6 +359,17 @@ class Executor:
             open_in = Counter([each[0].lease_id for each in ended])
             done = [self.held_leases.end(lease_id, count) for lease_id, count in open_in.items()]
             self.recorder.add(ended, [lease_id for lease_id in done if lease_id is not None])
+        self._source.freed(self._execution.held)
+
+    def _ended_alone(self, ended: EndedAttempt) -> None:
+        if type(ended[1]) is Succeeded:
+            self.counters.succeeded += 1
+            self.ended += 1
+        elif not self._with_outcome((ended,)):
+            self._source.freed(self._execution.held)
+            return
+        done_lease = self.held_leases.end(ended[0].lease_id)
+        self.recorder.add((ended,), () if done_lease is None else (done_lease,))
         self._source.freed(self._execution.held)
 
     def _with_outcome(self, ended: Sequence[EndedAttempt]) -> list[EndedAttempt]:
