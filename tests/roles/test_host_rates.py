@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick.domain.breaker import TenantHost
-from evertick.roles.dispatcher import Dispatcher
+from evertick.roles.dispatcher import Dispatcher, host_rates
 from evertick.store.tenants import target_hosts
 from evertick.targets.http.webhooks import host_of
 from redis_server import redis_server
@@ -16,6 +16,12 @@ from roles.test_dispatcher_circuits import to_this_machine
 
 HARDLY = 0.001
 """Per second: no test lasts until the next token."""
+
+
+@pytest.fixture(autouse=True)
+def draws_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn in an answer that comes too late is lost, and the burst with it."""
+    monkeypatch.setattr(host_rates, "DRAW_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture(params=["database", "redis"])

@@ -116,7 +116,7 @@ async def test_the_outcome_of_a_lost_attempt_comes_too_late(workshop: Workshop) 
 async def test_handlers_are_cancelled_when_their_lease_is_lost(workshop: Workshop) -> None:
     handler = Patient()
     job = await workshop.ready()
-    async with workshop.started({"handle": handler}, lease_time=SHORT_LEASE) as worker:
+    async with workshop.started({"handle": handler}, lease_time=LEASE) as worker:
         await within_patience(handler.began)
         await workshop.reap(job)
         await within_patience(handler.cancelled)
