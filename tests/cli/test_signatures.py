@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pytest
 from click.testing import CliRunner, Result
 
+from evertick.cli.main import main
 from evertick.cli.signatures import Argument, CommandGroup, Option
 
 
@@ -139,3 +140,17 @@ def test_an_unknown_type_is_a_mistake_of_the_program() -> None:
     for name in ("sell", "buy"):
         with pytest.raises(TypeError):
             CliRunner().invoke(group, [name], catch_exceptions=False)
+
+
+def test_on_windows_no_argument_is_taken_for_a_pattern_of_files_or_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a plan for the week").touch()
+    monkeypatch.chdir(tmp_path)
+    for schedule in ("* * * * *", "$HOME"):
+        with monkeypatch.context() as windows:
+            windows.setattr("sys.argv", ["evertick", schedule])
+            windows.setattr("os.name", "nt")
+            with pytest.raises(SystemExit):
+                main()
+        assert f"No such command '{schedule}'." in capsys.readouterr().err
