@@ -32,6 +32,8 @@ def paint(
     is_outside: Annotated[bool | None, Option("--outside/--inside", help="Where.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say it.")] = False,
     words: Annotated[str, Option(parser=str.upper)] = "none",
+    litres: Annotated[float, Option(min=0, help="How much paint.")] = 0.0,
+    width: Annotated[float | None, Option(help="How wide.")] = None,
 ) -> None:
     """Paint a thing. It takes
     a while.
@@ -68,6 +70,8 @@ def test_a_command_gets_the_defaults_of_its_parameters() -> None:
             "is_outside": None,
             "dry_run": False,
             "words": "NONE",
+            "litres": 0.0,
+            "width": None,
         }
     ]
 
@@ -100,6 +104,10 @@ def test_values_are_converted_to_the_types_of_the_parameters() -> None:
         (("paint",), "Missing argument 'THING'"),
         (("paint", "house", "--coats", "0"), "0 is not in the range 1<=x<=9"),
         (("paint", "house", "--coats", "two"), "'two' is not a valid integer"),
+        (("paint", "house", "--litres", "-0.5"), "-0.5 is not in the range x>=0"),
+        (("paint", "house", "--litres", "nan"), "nan is not a finite number"),
+        (("paint", "house", "--litres", "inf"), "inf is not a finite number"),
+        (("paint", "house", "--width", "-inf"), "-inf is not a finite number"),
         (("paint", "house", "--colour", "pink"), "'pink' is not one of 'red', 'dark-blue'"),
         (("paint", "house", "--color", "red"), "Did you mean --colour?"),
         (("pain", "house"), "No such command 'pain'. Did you mean 'paint'?"),
@@ -118,6 +126,7 @@ def test_the_help_lists_arguments_options_and_examples_that_do_not_wrap() -> Non
     assert "  Paint a thing. It takes a while." in lines
     assert any(line.split() == ["THING", "What", "to", "paint."] for line in lines)
     assert any(line.endswith("How many coats.  [default: 2; 1<=x<=9]") for line in lines)
+    assert any(line.endswith("How much paint.  [default: 0.0; x>=0]") for line in lines)
     assert any(line.endswith("--colour [red|dark-blue]   Which colour.  [default: red]") for line in lines)
     example = 'paint-shop paint the-house --colour dark-blue --coats 3 --label urgent --label "for the neighbours, too"'
     assert lines[-2:] == ["Examples:", f"  {example} --dry-run"]
