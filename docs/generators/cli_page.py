@@ -133,7 +133,7 @@ def _value(option: Any) -> str:
 
 def _default(parameter: Any) -> list[str]:
     default = parameter.default
-    if parameter.required or callable(default) or default in (None, False, (), [], ""):
+    if parameter.required or callable(default) or default is False or default in (None, (), [], ""):
         return []
     if default is True:
         return ["On by default."]

@@ -1,3 +1,5 @@
+import pytest
+
 from cli.commands import Cli
 
 
@@ -17,11 +19,12 @@ async def test_queues_are_listed_and_limited(cli: Cli) -> None:
     assert [queue["name"] for queue in await cli.json("queues", "list")] == ["new", "reports"]
 
 
+@pytest.mark.parametrize("backend", ["database", "api"])
 async def test_what_is_no_limit_is_refused(cli: Cli) -> None:
     for wrong in ("many", "-1", "1.5"):
         refused = await cli.run("queues", "edit", "reports", "--max-running", wrong)
         assert refused.exit_code == 2
-    for wrong in ("many", "0", "-1"):
+    for wrong in ("many", "0", "-1", "nan", "inf", "9" * 400):
         assert (await cli.run("queues", "edit", "reports", "--rate-limit", wrong)).exit_code == 2
     assert (await cli.run("queues", "edit", "reports")).exit_code == 2
     assert await cli.json("queues", "list") == []

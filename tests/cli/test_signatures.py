@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pytest
 from click.testing import CliRunner, Result
 
+from evertick.cli.main import main
 from evertick.cli.signatures import Argument, CommandGroup, Option
 
 
@@ -31,6 +32,8 @@ def paint(
     is_outside: Annotated[bool | None, Option("--outside/--inside", help="Where.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say it.")] = False,
     words: Annotated[str, Option(parser=str.upper)] = "none",
+    litres: Annotated[float, Option(min=0, help="How much paint.")] = 0.0,
+    width: Annotated[float | None, Option(help="How wide.")] = None,
 ) -> None:
     """Paint a thing. It takes
     a while.
@@ -67,6 +70,8 @@ def test_a_command_gets_the_defaults_of_its_parameters() -> None:
             "is_outside": None,
             "dry_run": False,
             "words": "NONE",
+            "litres": 0.0,
+            "width": None,
         }
     ]
 
@@ -99,6 +104,10 @@ def test_values_are_converted_to_the_types_of_the_parameters() -> None:
         (("paint",), "Missing argument 'THING'"),
         (("paint", "house", "--coats", "0"), "0 is not in the range 1<=x<=9"),
         (("paint", "house", "--coats", "two"), "'two' is not a valid integer"),
+        (("paint", "house", "--litres", "-0.5"), "-0.5 is not in the range x>=0"),
+        (("paint", "house", "--litres", "nan"), "nan is not a finite number"),
+        (("paint", "house", "--litres", "inf"), "inf is not a finite number"),
+        (("paint", "house", "--width", "-inf"), "-inf is not a finite number"),
         (("paint", "house", "--colour", "pink"), "'pink' is not one of 'red', 'dark-blue'"),
         (("paint", "house", "--color", "red"), "Did you mean --colour?"),
         (("pain", "house"), "No such command 'pain'. Did you mean 'paint'?"),
@@ -117,6 +126,7 @@ def test_the_help_lists_arguments_options_and_examples_that_do_not_wrap() -> Non
     assert "  Paint a thing. It takes a while." in lines
     assert any(line.split() == ["THING", "What", "to", "paint."] for line in lines)
     assert any(line.endswith("How many coats.  [default: 2; 1<=x<=9]") for line in lines)
+    assert any(line.endswith("How much paint.  [default: 0.0; x>=0]") for line in lines)
     assert any(line.endswith("--colour [red|dark-blue]   Which colour.  [default: red]") for line in lines)
     example = 'paint-shop paint the-house --colour dark-blue --coats 3 --label urgent --label "for the neighbours, too"'
     assert lines[-2:] == ["Examples:", f"  {example} --dry-run"]
@@ -139,3 +149,17 @@ def test_an_unknown_type_is_a_mistake_of_the_program() -> None:
     for name in ("sell", "buy"):
         with pytest.raises(TypeError):
             CliRunner().invoke(group, [name], catch_exceptions=False)
+
+
+def test_on_windows_no_argument_is_taken_for_a_pattern_of_files_or_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a plan for the week").touch()
+    monkeypatch.chdir(tmp_path)
+    for schedule in ("* * * * *", "$HOME"):
+        with monkeypatch.context() as windows:
+            windows.setattr("sys.argv", ["evertick", schedule])
+            windows.setattr("os.name", "nt")
+            with pytest.raises(SystemExit):
+                main()
+        assert f"No such command '{schedule}'." in capsys.readouterr().err

@@ -179,6 +179,23 @@ async def test_a_handler_of_batches_gets_what_may_start_in_one_turn_and_what_end
     site.execution.close()
 
 
+async def test_asking_for_room_while_there_is_none_lets_no_more_start_in_the_turn_that_has_some() -> None:
+    site = Batches(20)
+    for _ in range(3):  # turns of the event loop
+        await asyncio.sleep(0)
+    assert site.begun() == [4, 2]  # as many as may run
+    for batch in list(site.handler.batches):
+        for running in batch:
+            running.finish(SUCCEEDED)
+    site.execution.sweep()
+    site.execution.sweep()
+    await asyncio.sleep(0)
+    assert site.begun() == [4, 2, 4]
+    await asyncio.sleep(0)
+    assert site.begun() == [4, 2, 4, 2]
+    site.execution.close()
+
+
 async def test_attempts_of_a_batch_that_are_stopped_are_cancelled_and_end_once() -> None:
     site = Batches(3)
     first, second, third = site.handler.batches[0]

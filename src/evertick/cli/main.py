@@ -152,4 +152,5 @@ def main(arguments: Sequence[str] | None = None, program: str = "evertick") -> N
     """Run the command that the arguments name, by default those of the process; `program` is what its help calls it."""
     # httpx imports its own command line, with Click, Rich and Pygments, wherever it can: half of its import time.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # so, an import of it fails
-    app(None if arguments is None else list(arguments), prog_name=program)
+    # On Windows Click would take `* * * * *` for a pattern of files, and `$` in a password for a variable.
+    app(None if arguments is None else list(arguments), prog_name=program, windows_expand_args=False)

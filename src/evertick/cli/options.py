@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -227,7 +229,8 @@ def read_limits(**given: str | None) -> dict[str, float | None]:
 def _read_limit(text: str) -> float | None:
     if text == NO_LIMIT:
         return None
-    try:
-        return int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is neither a number nor {NO_LIMIT!r}") from None
+    with suppress(ValueError, OverflowError):
+        limit = int(text) if text.isdecimal() else float(text)
+        if math.isfinite(limit):  # JSON has null for others, which would remove the limit
+            return limit
+    raise click.BadParameter(f"{text!r} is neither a number nor {NO_LIMIT!r}")

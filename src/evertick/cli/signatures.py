@@ -5,6 +5,7 @@ convert a value, which takes longer than most commands. Modules of commands are 
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from importlib import import_module
@@ -54,6 +55,16 @@ def Option(  # noqa: N802 - reads as a declaration
 
 def Argument(*, help: str | None = None, metavar: str | None = None) -> Any:  # noqa: N802 - as above
     return _Declared(False, (), help, metavar, None, None, None, None, False, False)
+
+
+def _finite(value: float | None) -> float | None:
+    """Click takes `nan` and `inf` for numbers, and `nan` for one in any range."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number.")
+    return value
+
+
+_CHECKS: Mapping[Any, Callable[[Any], Any]] = {float: _finite}
 
 
 class _Choice(click.Choice[str]):
@@ -182,7 +193,7 @@ def _parameter(parameter: inspect.Parameter) -> click.Parameter:
         "required": is_required,
         # For Click, None is a value. A choice is typed, also in the help.
         **({} if is_required else {"default": default.value if isinstance(default, Enum) else default}),
-        "callback": _callback(declared.callback, default, is_list=is_list),
+        "callback": _callback(declared.callback or _CHECKS.get(kind), default, is_list=is_list),
         "is_eager": declared.is_eager,
         "help": declared.help,
     }
@@ -191,7 +202,7 @@ def _parameter(parameter: inspect.Parameter) -> click.Parameter:
     if kind is bool:
         settings |= {"is_flag": True, "type": None}
     flags = declared.flags or (f"--{parameter.name.replace('_', '-')}",)
-    shows = declared.show_default and default not in (None, False)
+    shows = declared.show_default and default is not None and default is not False
     return click.Option([parameter.name, *flags], multiple=is_list, show_default=shows, **settings)
 
 

@@ -227,11 +227,12 @@ class Execution:
                 self._start_thread(order, now_at)
 
     def _refill_tasks(self, now_at: datetime) -> None:
+        room = self._concurrency - self._tasks - len(self._waiting.for_marks)
+        if room <= 0:  # a turn begins with a start
+            return
         is_tracing = tracing.active() is not None  # a span needs a context of its own
         batch: list[Order] = []
-        for order in self._waiting.next_tasks(
-            self._concurrency - self._tasks - len(self._waiting.for_marks), self._budget()
-        ):
+        for order in self._waiting.next_tasks(room, self._budget()):
             if self._starts_at_once is not None:
                 self._starts += order[1].start_cost
             if order[3]:
