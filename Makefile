@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs examples
 
-.PHONY: up test check format lint types layers campaign docs schema helm servers lock clean help
+.PHONY: up test slow check format lint types layers campaign docs schema helm servers lock clean help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -12,8 +12,11 @@ help:  ## list the commands
 up: $(VENV)/run.stamp  ## set up and run the product
 	$(BIN)/evertick up
 
-test: $(VENV)/dev.stamp  ## set up and run all tests
-	$(BIN)/pytest -n 2 --dist worksteal -m "not campaign"
+test: $(VENV)/dev.stamp  ## set up and run the tests
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not campaign"
+
+slow: $(VENV)/dev.stamp  ## the faults of whole clusters, attacks and benches that `make test` leaves out
+	$(BIN)/pytest -n 2 --dist worksteal -m "slow and not campaign"
 
 check: format lint types layers  ## exactly what CI runs
 	$(MAKE) test

@@ -9,6 +9,8 @@ import postgres
 from bench.commands import assert_all_ran_once, bench, measured
 from evertick.cli.commands.bench import print_table
 
+pytestmark = pytest.mark.slow
+
 
 def test_growth_has_a_point_for_each_size_and_draws_them(postgres_server: postgres.Server, tmp_path: Path) -> None:
     svg = tmp_path / "growth.svg"

@@ -14,6 +14,8 @@ import pytest
 import postgres
 from bench.commands import databases, fetched
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_SECONDS = 300
 """On a machine of any speed: reaching it means that something hangs."""
 INTERRUPTED = 130

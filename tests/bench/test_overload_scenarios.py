@@ -9,6 +9,8 @@ import pytest
 import postgres
 from bench.commands import assert_ranked, bench, measured
 
+pytestmark = pytest.mark.slow
+
 GROWTH_MB = 8
 """What a process may grow by while it is overloaded, because allocators keep some memory. In the second half of the
 campaign that is 140 bytes for each run."""

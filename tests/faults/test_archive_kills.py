@@ -18,6 +18,8 @@ from faults.cluster import Cluster
 from faults.processes import Process
 from roles.aged_tables import AgedTables
 
+pytestmark = pytest.mark.slow
+
 LONG_AGO = timedelta(days=100)
 PATIENCE_SECONDS = 500
 LANES = 32

@@ -18,6 +18,8 @@ from evertick.usecases.tenants import connections
 from faults.cluster import Cluster
 from real_brokers import KINDS, Broker, real_broker
 
+pytestmark = pytest.mark.slow
+
 SEAL = Seal("a key of at least thirty-two characters")
 _SUCCESSES = "SELECT count(*) FROM outcomes WHERE result = 'success'"
 _SETBACKS = "SELECT count(*) FROM outcomes WHERE result <> 'success'"

@@ -4,9 +4,13 @@ import signal
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import pytest
+
 from evertick.usecases.jobs.create_many import create_many
 from faults.cluster import LONG_LEASES, PATIENT_GRACE, Cluster
 from roles.costly import NEW_YORK, SWALLOWED
+
+pytestmark = pytest.mark.slow
 
 COSTLY = 200
 SOON = timedelta(seconds=15)

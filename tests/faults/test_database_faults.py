@@ -12,6 +12,8 @@ from evertick.store.migrate import migrate
 from evertick.store.server.embedded import EmbeddedServer
 from faults.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 RUNS = "SELECT count(*) FROM outcomes"
 
 

@@ -22,6 +22,8 @@ from faults.ledger import read_deliveries
 from faults.replication import Pair, replicated
 from faults.report import CampaignReport
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = "SELECT array_agg(epoch ORDER BY partition) FROM partitions"
 SEQS = "SELECT array_agg(seq) FROM attempts"
 FIRST_NEW_SEQS = """

@@ -12,6 +12,8 @@ from faults.cluster import LONG_LEASES, PATIENT_US
 from faults.full_cluster import FIRST, RETRIED, SECOND, WORKER_TARGET, FullCluster
 from faults.watch import Watch
 
+pytestmark = pytest.mark.slow
+
 NEIGHBOURS = 30
 BATCH = 1_000
 FLOODED = """

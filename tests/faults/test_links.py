@@ -12,6 +12,8 @@ from faults.cluster import BOUND_US
 from faults.proxied_cluster import ROLES, cluster_with_two_hosts, proxied_cluster
 from faults.proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 lossy = functools.partial(Proxy.reset_instead_of_reply, every=40)
 
 FAULTS: dict[str, Callable[[Proxy], None]] = {

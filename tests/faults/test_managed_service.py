@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from evertick.store import database
 from evertick.store.migrate import migrate
 from faults.cluster import Cluster
 from secured_server import ROLE, secured_server
+
+pytestmark = pytest.mark.slow
 
 OUTCOMES = "SELECT count(*) FROM outcomes"
 END_ALL = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'"

@@ -14,6 +14,8 @@ from faults.metric_rows import counted_in, rows_of
 from faults.processes import Process
 from faults.webhook_receiver import receiving
 
+pytestmark = pytest.mark.slow
+
 FIGURES = st.dictionaries(st.sampled_from(["fired", "retries", "dead", "outcome success"]), st.integers(1, 50))
 ENOUGH = "SELECT least((SELECT count(*) FROM outcomes WHERE result = '{}'), 3)"
 

@@ -10,6 +10,8 @@ from evertick.domain.policies import MissedWindow
 from evertick.domain.states import RunReason
 from faults.outage import LATE, MAX_MISSED, Recovery, virtual_cluster
 
+pytestmark = pytest.mark.slow
+
 FACTOR = 2.0
 NORMAL_PER_JOB = 0.02
 """Runs per second: more than the jobs have on average, so that this is what counts as normal."""

@@ -24,6 +24,8 @@ from faults.cluster import HEARTBEAT_TIMEOUT, Cluster
 from faults.watch import Watch
 from postgres import DEBIAN_PROGRAMS, SETTINGS
 
+pytestmark = pytest.mark.slow
+
 JOBS = 100
 RUNS = "SELECT count(*) FROM outcomes"
 FACTOR = 2.0

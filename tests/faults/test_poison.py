@@ -7,6 +7,8 @@ import pytest
 from evertick.domain.ids import Prefix, parse_id
 from faults.cluster import LEASE_SECONDS, LONG_LEASES, Cluster
 
+pytestmark = pytest.mark.slow
+
 RUNS = "SELECT count(*) FROM outcomes"
 LATEST = "SELECT result::text, is_final FROM outcomes JOIN attempts USING (lane_id, seq) WHERE job_id = $1 ORDER BY seq"
 

@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from api.callers import JOB, Caller, Callers
 from engine import until
 from evertick.api.server import ApiServer
@@ -15,6 +17,8 @@ from evertick.store.database import open_pool
 from evertick.usecases import doctor
 from evertick.usecases.diagnosis import Diagnosis, Level
 from faults.replication import Pair, replicated
+
+pytestmark = pytest.mark.slow
 
 MAX_LAG_SECONDS = 2.0
 LISTS = ("/runs", "/dead-letters", "/audit-log", "/stats")

@@ -7,6 +7,8 @@ import pytest
 
 from faults.replication import replicated
 
+pytestmark = pytest.mark.slow
+
 COUNT = "SELECT count(*) FROM written"
 
 

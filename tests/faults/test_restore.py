@@ -25,6 +25,8 @@ from faults.cluster import Cluster
 from faults.processes import Process
 from faults.replication import Server, replicated
 
+pytestmark = pytest.mark.slow
+
 AGE = timedelta(hours=20, minutes=30)
 HOURS = 20
 MAX_MISSED = 3

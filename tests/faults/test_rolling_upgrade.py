@@ -31,6 +31,8 @@ from faults.processes import Process
 from faults.webhook_receiver import receiving
 from ports import free_port
 
+pytestmark = pytest.mark.slow
+
 PREVIOUS = "3596981514d339ee36e5f010658c893da8cb9f13"
 REPOSITORY = Path(__file__).parents[2]
 LEASES = {"EVERTICK_LEASE_SECONDS": "30"}

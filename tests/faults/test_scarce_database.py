@@ -19,6 +19,8 @@ from faults.proxy import Proxy
 from faults.watch import Watch
 from postgres import SETTINGS
 
+pytestmark = pytest.mark.slow
+
 ATTEMPTS = "SELECT count(*) FROM attempts"
 ROLE = "plain"
 OURS = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{ROLE}'"

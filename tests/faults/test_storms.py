@@ -3,12 +3,16 @@
 import asyncio
 import random
 
+import pytest
+
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import Missed
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from faults.cluster import Cluster
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 150
 FIRST_ATTEMPTS = "SELECT count(*) FROM attempts WHERE job_id = $1 AND attempt = 1"

@@ -18,6 +18,8 @@ from faults.checkers import epochs_only_grow, one_run_per_tick, receivers_log
 from faults.cluster import LONG_LEASES, PATIENT_GRACE, Cluster
 from faults.ledger import read_deliveries
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600
 RUNS = "SELECT count(*) FROM outcomes"
 SHIFT = """

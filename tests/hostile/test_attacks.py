@@ -11,6 +11,8 @@ from hostile.attacks import ATTACKS
 from hostile.evaluation import MEMORY_MB
 from hostile.harness import HEADER, row_of, start_harness
 
+pytestmark = pytest.mark.slow
+
 GROUPS = {
     "schedules": ("yearly_gaps", "rare_recurrences", "gap_crons", "abandoned_previews"),
     "bodies": ("worthless_lines", "worthless_arrays", "slow_bodies", "amplified_faults", "hollow_payloads"),

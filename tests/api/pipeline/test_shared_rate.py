@@ -42,6 +42,7 @@ async def redis() -> AsyncIterator[RedisServer]:
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept_in", ["database", "redis"])
 async def test_three_processes_admit_the_rate_of_one(
     kept_in: str, database_url: str, pool: Pool, connection: asyncpg.Connection, tmp_path: Path
