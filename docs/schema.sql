@@ -1924,7 +1924,7 @@ CREATE INDEX leases_held ON evertick.leases USING btree (((lane_id >> 11))) WHER
 
 CREATE UNIQUE INDEX leases_of_attempt ON evertick.leases USING btree (lane_id, first_seq) WHERE (first_seq = last_seq);
 
-CREATE INDEX leases_of_worker ON evertick.leases USING btree (worker, lane_id, first_seq);
+CREATE INDEX leases_of_worker ON evertick.leases USING btree (worker, lane_id, first_seq, last_seq DESC);
 
 CREATE INDEX open_runs_at_gate ON evertick.open_runs USING btree (is_inside, gate_id, fire_at, job_id) WHERE (gate_id IS NOT NULL);
 

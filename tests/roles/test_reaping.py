@@ -12,7 +12,7 @@ from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease
 from evertick.metrics.catalog import OUTCOMES, REAPED
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.maintenance import AGE, ROUND_SECONDS, Sweeping
-from evertick.roles.scheduler.reaping import Reaping
+from evertick.roles.scheduler.reaping import LATE_COMMIT, WHOLE_SECONDS, Reaping
 from evertick.store.database import connect
 from evertick.store.engine import consumers, lanes, outcomes
 from evertick.store.engine.consumers import HandOver
@@ -208,6 +208,36 @@ async def test_a_clock_that_is_set_back_makes_no_dead_workers_lease_live_longer(
     furthest = await world.connection.fetchval("SELECT max(expires_at - clock_at()) FROM leases")
     assert furthest <= timedelta(minutes=1)
     await world.run(LEASE)
+    assert await world.results() == ["lost"]
+
+
+async def test_a_lease_that_is_seen_long_after_it_ran_out_is_found_within_a_minute(world: World) -> None:
+    await world.run(LEASE)
+    await world.leased(await add_job(world.connection))
+    await world.connection.execute("UPDATE leases SET expires_at = clock_at() - $1::interval", 2 * LATE_COMMIT)
+    await world.run(timedelta(seconds=WHOLE_SECONDS))
+    assert await world.results() == ["lost"]
+
+
+async def test_who_takes_a_partition_over_finds_what_ran_out_in_it_long_ago(world: World) -> None:
+    job = await add_job(world.connection)
+    await world.leased(job)
+    await world.connection.execute("UPDATE leases SET expires_at = clock_at() - $1::interval", 2 * LATE_COMMIT)
+    epoch = world.state.ownership.epochs.pop(job.partition)
+    await world.run(2 * LEASE)
+    assert await world.results() == []
+    world.state.ownership.epochs[job.partition] = epoch
+    await world.run(LEASE / 2)
+    assert await world.results() == ["lost"]
+
+
+async def test_a_reaper_looks_on_from_where_a_clock_was_set_back_to(world: World) -> None:
+    await world.run(LEASE)
+    await world.set_clock(-HOUR)
+    await world.run(LEASE)
+    await world.leased(await add_job(world.connection))
+    await world.connection.execute("UPDATE leases SET expires_at = clock_at()")
+    await world.run(timedelta(seconds=5))
     assert await world.results() == ["lost"]
 
 

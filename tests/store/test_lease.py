@@ -255,7 +255,7 @@ async def test_only_the_lanes_that_were_named_are_leased_from(connection: asyncp
             rotation=0,
             lease_time=LEASE,
             tenant_id=None,
-            only={named.lane_id, named.lane_id + 4096},
+            only=[named.lane_id, named.lane_id, named.lane_id + 4096],
         ),
     )
     assert [each.job_id for each in leased] == [named.job_id]

@@ -88,7 +88,7 @@ async def test_only_named_lanes_are_looked_at(holder: Holder) -> None:
         most_per_lane=9,
         rotation=0,
         lease_time=LEASE,
-        only=[named.lane_id],
+        only=[named.lane_id, named.lane_id],
     )
     assert [each.lane_id for each in ranges] == [named.lane_id]
     assert other.lane_id != named.lane_id

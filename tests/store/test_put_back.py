@@ -8,7 +8,7 @@ import asyncpg
 
 from engine import LEASE, Holder, Planned, add_job, ending_of, lease, until_blocked
 from evertick.domain.attempt import Token
-from evertick.store.engine import lanes, outcomes
+from evertick.store.engine import lanes, outcomes, pulls
 from evertick.store.engine.lanes import Leased, PutBack
 
 HOUR = timedelta(hours=1)
@@ -63,6 +63,23 @@ async def test_what_was_put_back_is_leased_again_as_it_was(connection: asyncpg.C
     await outcomes.record(connection, "w", done, [first.lease_id])
     await outcomes.record(connection, "v", [ending_of(again)], [again.lease_id])
     assert await connection.fetchval("SELECT count(*) FROM leases") == 0
+
+
+async def test_a_heartbeat_keeps_what_its_worker_put_back_and_leased_again(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    """The first attempt of a range: its own lease begins where that of the range does."""
+    first, second, _ = await leased_by(holder)
+    await lanes.put_back(connection, "w", [back(first)])
+    [again] = await lease_free(connection, first, "w")
+    for newest in (again, second):  # whichever lease was written last
+        await connection.execute("UPDATE leases SET expires_at = clock_at() WHERE lease_id = $1", newest.lease_id)
+        assert await pulls.leases(connection, "w", [token(first)]) == [again.lease_id]
+        await lanes.note_progress(connection, "w", {token(first): "half"})
+        noted = await connection.fetchval("SELECT progress FROM leases WHERE lease_id = $1", again.lease_id)
+        assert noted is not None
+        await connection.execute("UPDATE leases SET progress = NULL")
+        assert await pulls.leases(connection, "w", [token(second)]) == [second.lease_id]
 
 
 async def test_what_was_leased_again_may_be_put_back_again(connection: asyncpg.Connection, holder: Holder) -> None:

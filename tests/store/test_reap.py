@@ -122,6 +122,20 @@ async def test_two_reapers_share_what_there_is(
     assert sorted(await workers(connection)) == ["a", "a", "b", "b"]
 
 
+async def test_leases_that_somebody_has_locked_hold_up_no_others(
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
+) -> None:
+    for _ in range(3):
+        await leased_by(holder, "locked")
+    [gone] = await leased_by(holder, "gone")
+    await run_out(connection, "locked")
+    await run_out(connection, "gone")
+    async with second.transaction():
+        await second.execute("SELECT FROM leases WHERE worker = 'locked' FOR UPDATE")
+        assert [each.lease_id for each in await reap(connection, most=2)] == [gone.lease_id]
+    assert len(await reap(connection)) == 3
+
+
 async def test_a_reaper_that_dies_before_it_records_is_reaped_in_turn(
     connection: asyncpg.Connection, holder: Holder
 ) -> None:

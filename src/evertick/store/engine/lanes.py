@@ -226,7 +226,7 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
         most_per_lane=most_per_lane,
         rotation=rotation,
         first_priority=first_priority,
-        only=None if only is None else list(only),
+        only=None if only is None else list(set(only)),  # one that is named twice would be leased twice
         lease_seconds=lease_time.total_seconds(),
         tenant_id=tenant_id,
         first_lease_id=new_ids(),
@@ -319,7 +319,7 @@ async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which wor
         most_per_lane=most_per_lane,
         rotation=rotation,
         first_priority=first_priority,
-        only=None if only is None else list(only),
+        only=None if only is None else list(set(only)),  # one that is named twice would be leased twice
         lease_seconds=lease_time.total_seconds(),
         first_lease_id=new_ids(),
     )

@@ -720,7 +720,7 @@ WITH told AS MATERIALIZED (
                  FROM leases
                 WHERE leases.worker = :worker::text AND leases.lane_id = given.lane_id
                   AND given.seq BETWEEN leases.first_seq AND leases.last_seq
-                ORDER BY leases.first_seq DESC  -- past what a pinned snapshot keeps
+                ORDER BY leases.first_seq DESC, leases.last_seq  -- the narrowest, past what a pinned snapshot keeps
                 LIMIT 1
            ) AS lease
      GROUP BY lease.lease_id

@@ -193,26 +193,28 @@ WITH clock AS MATERIALIZED (
 ),
 stale AS (
     SELECT lease.lease_id, lease.worker, lease.expires_at
-      FROM (SELECT found.lease_id, clock.before_at
+      FROM (SELECT mine.partition, clock.before_at
               FROM clock
              CROSS JOIN unnest(:partitions::smallint[]) AS mine (partition)
              CROSS JOIN LATERAL (
-                       SELECT lease_id, expires_at
+                       SELECT expires_at
                          FROM leases
                         WHERE leases.partition = mine.partition AND leases.worker IS NOT NULL
                           AND leases.expires_at >= coalesce(:from_at::timestamptz, '-infinity')
                           AND leases.expires_at < clock.before_at
                         ORDER BY leases.expires_at
-                        LIMIT :most::integer
-                   ) AS found
-             ORDER BY found.expires_at) AS first
+                        LIMIT 1
+                   ) AS oldest
+             ORDER BY oldest.expires_at) AS overdue
+     -- Locked before they are counted: those that another session has locked must not hide the others.
      CROSS JOIN LATERAL (
                SELECT lease_id, worker, expires_at
                  FROM leases
-                -- Not IS NOT NULL: on an empty table the index of all leases with a worker looks as good.
-                WHERE leases.lease_id = first.lease_id AND coalesce(leases.worker, '') <> ''
-                  AND (leases.expires_at < first.before_at) IS TRUE
-                LIMIT 1
+                WHERE leases.partition = overdue.partition AND leases.worker IS NOT NULL
+                  AND leases.expires_at >= coalesce(:from_at::timestamptz, '-infinity')
+                  AND leases.expires_at < overdue.before_at
+                ORDER BY leases.expires_at
+                LIMIT :most::integer
                   FOR UPDATE SKIP LOCKED
            ) AS lease
      LIMIT :most::integer

@@ -19,7 +19,7 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
                       SELECT FROM leases own
                        WHERE own.lane_id = given.lane_id AND own.first_seq BETWEEN given.seq AND given.seq
                          AND own.first_seq = own.last_seq AND own.worker IS DISTINCT FROM :worker::text)
-            ORDER BY lease.first_seq DESC  -- past what a pinned snapshot keeps
+            ORDER BY lease.first_seq DESC, lease.last_seq  -- the narrowest, past what a pinned snapshot keeps
             LIMIT 1
        ) AS lease
   JOIN queues queue ON queue.queue_id = lane_queue(given.lane_id) AND queue.tenant_id = :tenant_id::bigint
@@ -56,7 +56,7 @@ SELECT DISTINCT lease.lease_id
              FROM leases
             WHERE leases.worker = :worker::text AND leases.lane_id = given.lane_id
               AND given.seq BETWEEN leases.first_seq AND leases.last_seq
-            ORDER BY leases.first_seq DESC  -- past what a pinned snapshot keeps
+            ORDER BY leases.first_seq DESC, leases.last_seq  -- the narrowest, past what a pinned snapshot keeps
             LIMIT 1
        ) AS lease;
 
