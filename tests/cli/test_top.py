@@ -38,6 +38,7 @@ class Terminal:
         self.shown = b""
         pid, self._master = pty.fork()
         if pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs the tests may ignore it, and pass that on
             os.environ |= {**environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
             os.execv(sys.executable, [sys.executable, "-m", "evertick.cli", *words])
         self.pid = pid
