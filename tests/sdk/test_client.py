@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from evertick.contract.runs import Gap, Run
 from evertick.contract.workers import OutcomeReport
 from evertick.domain.access import KeyRole
 from evertick.domain.breaker import TenantHost
-from evertick.domain.errors import InvalidInput
+from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.store.tenants import target_hosts
 from sdk.served import HOST_TENANT, Served, worker_target
 
@@ -261,6 +262,15 @@ def test_a_password_in_a_url_is_refused_and_shown_nowhere() -> None:
     assert "hunter2" not in str(error.value)
     with Client("http://127.0.0.1:1/mounted@here", "evt_x") as client:
         assert repr(client) == "<Client http://127.0.0.1:1/mounted@here>"
+
+
+@pytest.mark.parametrize("beside", [None, 2**70])
+def test_a_number_that_json_cannot_say_is_refused_and_not_sent_as_null(beside: int | None) -> None:
+    payload = {"beside": beside, "rates": [1.5, math.nan, {"a/b": -math.inf}]}
+    with Client("http://127.0.0.1:1", "evt_x") as client, pytest.raises(InvalidFields) as error:
+        client.jobs.create(name="report", schedule=NOON, target=worker_target(), payload=payload)
+    reason = "is NaN or infinite: JSON has no such number"
+    assert error.value.faults == (("/payload/rates/1", reason), ("/payload/rates/2/a~1b", reason))
 
 
 def test_calls_keep_their_names_and_words() -> None:

@@ -3,10 +3,11 @@ them.
 """
 
 import json
+import math
 import random
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -18,7 +19,8 @@ import msgspec
 from evertick.client.errors import ApiError, Conflict, TooManyRequests, Unreachable
 from evertick.client.response import Response
 from evertick.contract.derived import lenient
-from evertick.domain.errors import InvalidInput
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.job.faults import below
 
 PREFIX = "/api/v1"
 JSON = "application/json"
@@ -121,11 +123,31 @@ def _query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def encode(value: Any) -> bytes:
+    """The value as JSON. InvalidFields: it has a number that JSON cannot say."""
     try:
-        return _encoder.encode(value)
+        written = _encoder.encode(value)
     except OverflowError:
         # Integers beyond 64 bits, which msgspec reads but does not write.
-        return json.dumps(value, default=msgspec.to_builtins, allow_nan=False).encode()
+        written = json.dumps(value, default=msgspec.to_builtins).encode()
+        _refuse_nan(value)
+    if b"null" in written:  # msgspec writes it instead of NaN
+        _refuse_nan(value)
+    return written
+
+
+def _refuse_nan(value: Any) -> None:
+    plain = msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))
+    if faults := [Fault(at, "is NaN or infinite: JSON has no such number") for at in _not_finite(plain, "")]:
+        raise InvalidFields(faults)
+
+
+def _not_finite(value: object, at: str) -> Iterator[str]:
+    """The pointers to numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield at
+    elif isinstance(value, dict | list):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _not_finite(item, below(at, name))
 
 
 def pause_before_retry(request: Request[object], failure: ApiError, tries: int, retries: int) -> float | None:
