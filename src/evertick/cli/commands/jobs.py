@@ -270,7 +270,11 @@ def trigger(
     chosen = {} if payload is None else {"payload": parse_json("--payload", payload)}
     run_id, waiting = call(connection, lambda backend: backend.trigger_job(job, force=force, **chosen))
     result = {"run_id": run_id} | ({} if waiting is None else {"waiting": waiting})
-    text = f"{run_id} will run as soon as a worker is free." if waiting is None else f"{run_id} is {waiting}."
+    text = (
+        f"{run_id} starts as soon as a worker that serves it is free: see `evertick runs show {run_id}`."
+        if waiting is None
+        else f"{run_id} is {waiting}."
+    )
     print_result(result, text, as_json=connection.as_json)
 
 
