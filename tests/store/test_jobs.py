@@ -12,7 +12,7 @@ from evertick.domain.schedule.instants import from_us
 from evertick.store import statements
 from evertick.store.database import Pool, connect
 from evertick.store.engine.lanes import lane_id_of
-from evertick.store.jobs import jobs, references
+from evertick.store.jobs import job_lists, jobs, references
 from evertick.store.jobs.jobs import EditRefusal, NewJob, NumbersTaken
 from evertick.store.jobs.references import LaneKey
 from evertick.store.statements import Statement
@@ -222,7 +222,7 @@ async def test_jobs_that_are_due_together_are_all_listed_page_by_page(connection
         await connection.execute("UPDATE timers SET due_at = $2 WHERE job_id = $1", job_id, AT + MINUTE)
     seen: list[int] = []
     place = from_us(0), -1
-    while page := await jobs.next_by_run(connection, 1, queue=None, after_at=place[0], after_id=place[1], most=2):
+    while page := await job_lists.next_by_run(connection, 1, queue=None, after_at=place[0], after_id=place[1], most=2):
         seen += [each.job_id for each in page]
         due_us, last_id = map(int, page[-1].position.split("."))
         place = from_us(due_us), last_id
@@ -246,8 +246,8 @@ async def test_a_page_of_many_jobs_that_are_due_together_reads_those_of_one_part
         queue_id,
     )
     async with connection.transaction():
-        page = await jobs.next_by_run(connection, 1, queue=None, after_at=from_us(0), after_id=-1, most=51)
-        further = await jobs.next_by_run(
+        page = await job_lists.next_by_run(connection, 1, queue=None, after_at=from_us(0), after_id=-1, most=51)
+        further = await job_lists.next_by_run(
             connection, 1, queue=None, after_at=AT + MINUTE, after_id=page[-1].job_id, most=51
         )
         read = await connection.fetchval(

@@ -138,16 +138,16 @@ INDEXES = {
         *("jobs_pkey", "jobs_of_tenant", "job_versions_pkey", "rules_pkey", "timers_pkey", "finished_jobs_pkey"),
         *("attempts_of_run", "outcomes_pkey", "lanes_pkey", "leases_of_attempt", "withdrawals_pkey"),
     },
-    "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey", "job_versions_pkey"},
-    "jobs.fitting": {
+    "job_lists.page": {"jobs_of_tenant", "finished_jobs_pkey", "job_versions_pkey"},
+    "job_lists.fitting": {
         *("jobs_pkey", "finished_jobs_pkey", "job_versions_pkey"),
         "jobs_of_tenant",  # by tenant and job: as good
     },
-    "jobs.next_by_name": {"jobs_by_text"},
-    "jobs.next_by_run": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant", "jobs_pkey"},
-    "jobs.due_together": {"queues_tenant_id_name_key", "timers_of_tenant"},
-    "jobs.next_by_failures": {"dead_letters_of_tenant", "jobs_pkey"},
-    "jobs.next_by_last_failure": {"dead_letters_of_tenant"},
+    "job_lists.next_by_name": {"jobs_by_text"},
+    "job_lists.next_by_run": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant", "jobs_pkey"},
+    "job_lists.due_together": {"queues_tenant_id_name_key", "timers_of_tenant"},
+    "job_lists.next_by_failures": {"dead_letters_of_tenant", "jobs_pkey"},
+    "job_lists.next_by_last_failure": {"dead_letters_of_tenant"},
     "job_history.days": {"attempts_of_run", "outcomes_pkey"},
     "job_history.versions": {"job_versions_pkey", "audit_log_by_age"},
     "overview.minutes": {
@@ -179,7 +179,7 @@ INDEXES = {
         *("alerts_of_tenant", "alerts_pkey", "jobs_pkey", "timers_pkey", "open_runs_pkey", "attempts_of_run"),
         *("outcomes_pkey", "withdrawals_pkey"),
     },
-    "jobs.last_looked_at": {"jobs_of_tenant"},
+    "job_lists.last_looked_at": {"jobs_of_tenant"},
 }
 
 _FILL = """

@@ -11,7 +11,7 @@ from evertick.domain.admission import AdmissionRequest, Admitted, Refused, Throt
 from evertick.domain.limits import QuotaName
 from evertick.roles.janitor import Janitor
 from evertick.store.database import Pool
-from evertick.store.jobs import jobs
+from evertick.store.jobs import job_lists
 from evertick.store.tenants import tenants
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
@@ -148,7 +148,7 @@ async def test_keys_and_changes_are_forgotten_after_the_history_but_the_last_key
 async def test_a_search_looks_at_a_limited_number_of_jobs_and_goes_on_in_the_next_page(
     admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MAX_LOOKED_AT", 4)
+    monkeypatch.setattr(job_lists, "MAX_LOOKED_AT", 4)
     for number in range(10):
         await admin.create(name=f"job-{number}", labels={"team": "rare" if number in {5, 9} else "common"})
     found: list[list[str]] = []

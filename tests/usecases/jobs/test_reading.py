@@ -9,7 +9,7 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import JobStatus
 from evertick.store.database import Pool
-from evertick.store.jobs import jobs
+from evertick.store.jobs import job_lists
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create
@@ -59,8 +59,8 @@ async def test_a_job_that_fires_while_a_page_is_read_is_listed_once_by_its_next_
         await tenant.pool.execute("UPDATE timers SET due_at = due_at + interval '1 hour' WHERE job_id = $1", key)
         return await run()
 
-    pool = hooked(tenant.pool, "jobs.due_together", fire)
-    found = await jobs.next_by_run(pool, tenant.tenant_id, queue=None, after_at=from_us(0), after_id=-1, most=40)
+    pool = hooked(tenant.pool, "job_lists.due_together", fire)
+    found = await job_lists.next_by_run(pool, tenant.tenant_id, queue=None, after_at=from_us(0), after_id=-1, most=40)
     assert [candidate.job_id for candidate in found] == [key + 256 * number for number in range(21)]
     assert job.next_run_at == from_us(int(found[0].position.partition(".")[0])), "its first place counts"
 

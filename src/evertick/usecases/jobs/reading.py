@@ -10,7 +10,7 @@ from evertick.domain.ids import MAX_ID, Prefix, format_id, parse_id
 from evertick.domain.job.checks import UNSTORABLE
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import JobStatus, RunStatus
-from evertick.store.jobs import jobs
+from evertick.store.jobs import job_lists, jobs
 from evertick.store.statements import Connection
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound
@@ -80,8 +80,8 @@ class JobFilters(TypedDict, total=False):
     """False leaves out jobs that have finished."""
 
 
-def _row_filter(filters: JobFilters) -> jobs.JobRowFilter:
-    return jobs.JobRowFilter(
+def _row_filter(filters: JobFilters) -> job_lists.JobRowFilter:
+    return job_lists.JobRowFilter(
         filters.get("status"),
         json.dumps(dict(filters.get("labels") or {})),
         filters.get("name_prefix"),
@@ -119,26 +119,26 @@ async def list_ids(tenant: TenantContext, filters: JobFilters, *, most: int, cur
 
 
 async def _keys(
-    tenant: TenantContext, wanted: jobs.JobRowFilter, most: int, cursor: str | None
+    tenant: TenantContext, wanted: job_lists.JobRowFilter, most: int, cursor: str | None
 ) -> tuple[list[int], str | None]:
     after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.JOB, text))
-    keys, last_looked_at = await jobs.page(tenant.pool, tenant.tenant_id, wanted, after=after, most=most + 1)
+    keys, last_looked_at = await job_lists.page(tenant.pool, tenant.tenant_id, wanted, after=after, most=most + 1)
     last = keys[most - 1] if len(keys) > most else last_looked_at
     return keys[:most], None if last is None else format_id(Prefix.JOB, last)
 
 
 async def _sorted_page(
-    tenant: TenantContext, wanted: jobs.JobRowFilter, sort: JobSort, most: int, cursor: str | None
+    tenant: TenantContext, wanted: job_lists.JobRowFilter, sort: JobSort, most: int, cursor: str | None
 ) -> Page[Job]:
     """Look at the next jobs in this order, and keep those that fit."""
     # A name's prefix bounds the search by name itself, and a queue that by the next run.
     others = wanted._replace(name_prefix=None) if sort is JobSort.NAME else wanted
-    is_filtered = (others._replace(queue=None) if sort is JobSort.NEXT_RUN else others) != jobs.NO_FILTER
+    is_filtered = (others._replace(queue=None) if sort is JobSort.NEXT_RUN else others) != job_lists.NO_FILTER
     longest = MAX_BY_RUN if sort is JobSort.NEXT_RUN else MAX_SORTED
     look = max(longest, most + 1) if is_filtered else most + 1
     found = await _candidates(tenant, wanted, sort, look, cursor)
     ids = [candidate.job_id for candidate in found]
-    kept = await jobs.fitting(tenant.pool, tenant.tenant_id, ids, wanted, most + 1)
+    kept = await job_lists.fitting(tenant.pool, tenant.tenant_id, ids, wanted, most + 1)
     viewed = {row.job_id: job_of(row) for row in await jobs.view(tenant.pool, tenant.tenant_id, kept[:most])}
     if sort is JobSort.LAST_STATUS:
         # A later run may have succeeded: that is seen with the rest of the job.
@@ -150,22 +150,24 @@ async def _sorted_page(
 
 
 async def _candidates(
-    tenant: TenantContext, wanted: jobs.JobRowFilter, sort: JobSort, most: int, cursor: str | None
-) -> list[jobs.Candidate]:
+    tenant: TenantContext, wanted: job_lists.JobRowFilter, sort: JobSort, most: int, cursor: str | None
+) -> list[job_lists.Candidate]:
     pool, tenant_id = tenant.pool, tenant.tenant_id
     if sort is JobSort.NAME:
-        return await jobs.next_by_name(pool, tenant_id, prefix=wanted.name_prefix or "", after=cursor or "", most=most)
+        return await job_lists.next_by_name(
+            pool, tenant_id, prefix=wanted.name_prefix or "", after=cursor or "", most=most
+        )
     place, after_id = (None, -1) if cursor is None else checked_cursor(cursor, _position)
     if sort is JobSort.NEXT_RUN:
         after_at = from_us(0 if place is None else place)
-        return await jobs.next_by_run(
+        return await job_lists.next_by_run(
             pool, tenant_id, queue=wanted.queue, after_at=after_at, after_id=after_id, most=most
         )
     if sort is JobSort.LAST_STATUS:
         after_us = _LAST_US if place is None else place
-        return await jobs.next_by_last_failure(pool, tenant_id, after_us=after_us, after_id=after_id, most=most)
-    letters = jobs.MAX_LETTERS + 1 if place is None else place
-    return await jobs.next_by_failures(pool, tenant_id, after_letters=letters, after_id=after_id, most=most)
+        return await job_lists.next_by_last_failure(pool, tenant_id, after_us=after_us, after_id=after_id, most=most)
+    letters = job_lists.MAX_LETTERS + 1 if place is None else place
+    return await job_lists.next_by_failures(pool, tenant_id, after_letters=letters, after_id=after_id, most=most)
 
 
 def _position(text: str) -> tuple[int, int]:
