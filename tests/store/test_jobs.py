@@ -200,7 +200,7 @@ async def _standing(connection: asyncpg.Connection, job_id: int) -> jobs.LockedJ
 
 
 async def test_a_list_of_jobs_reads_the_index_of_its_tenant(connection: asyncpg.Connection) -> None:
-    plan = await plan_of(connection, statements.load("jobs")["page"])
+    plan = await plan_of(connection, statements.load("job_lists")["page"])
     assert "jobs_of_tenant" in plan
     assert "Sort" not in plan
     assert "jobs_by_name" in await plan_of(connection, statements.load("jobs")["named"])

@@ -4,12 +4,12 @@
 -- The ids of those that fit among a tenant's next jobs. So many are looked at, however few fit. Indexes:
 -- jobs_of_tenant, finished_jobs_pkey, job_versions_pkey.
 SELECT job.job_id
-  FROM (SELECT job_id, status, name, queue, labels, spec_version
+  FROM (SELECT tenant_id, job_id, status, name, queue, labels, spec_version
           FROM jobs
-         -- Compared as a pair, which jobs_pkey cannot do: it would go through the jobs of all tenants.
-         WHERE tenant_id = :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
+         -- Compared and ordered as a pair, which jobs_pkey cannot do: it would go through the jobs of all tenants.
+         WHERE tenant_id <= :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
            AND status <> 'deleted'
-         ORDER BY job_id
+         ORDER BY tenant_id, job_id
          LIMIT :most_looked_at::integer) AS job
  WHERE job.labels @> :labels::jsonb
    AND (:name_prefix::text IS NULL OR starts_with(job.name, :name_prefix::text))
@@ -31,7 +31,7 @@ SELECT job.job_id
              LIMIT 1))
    AND (:has_finished::boolean
         OR (SELECT true FROM finished_jobs WHERE finished_jobs.job_id = job.job_id LIMIT 1) IS NULL)
- ORDER BY job.job_id
+ ORDER BY job.tenant_id, job.job_id
  LIMIT :most::integer;
 
 -- name: fitting
@@ -193,8 +193,8 @@ SELECT failed.job_id, (failed.died_us::text || '.' || failed.job_id::text) AS po
 -- The last of the jobs that `page` looks at; none if they are fewer. Index: jobs_of_tenant.
 SELECT job_id
   FROM jobs
- WHERE tenant_id = :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
+ WHERE tenant_id <= :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
    AND status <> 'deleted'
- ORDER BY job_id
+ ORDER BY tenant_id, job_id
 OFFSET :most_looked_at::integer - 1
  LIMIT 1;
