@@ -81,7 +81,7 @@ def test_delays_beside_a_flood_and_just_after_it_do_not_become_usual() -> None:
 
 def test_rests_that_do_not_help_end() -> None:
     resting = accustomed()
-    periods = int(2 * TRIAL_SECONDS / PERIOD_SECONDS)
+    periods = LONG_ENOUGH + int(2 * TRIAL_SECONDS / PERIOD_SECONDS)
     now = beside(resting, 1.0, periods)
     assert resting.after(0.01, now) == 0
 

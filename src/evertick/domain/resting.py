@@ -2,7 +2,7 @@
 
 To be next in turn does not help while every step of the way waits for a core: the process, the database and the
 receiver are busy with the flood. So a process rests after each piece of the flood, the longer the more it delays
-others, up to four times as long as it worked. Where there are cores enough nobody is delayed, and there is no rest.
+others, up to nine times as long as it worked. Where there are cores enough nobody is delayed, and there is no rest.
 """
 
 USUAL_SECONDS = 0.01
@@ -15,8 +15,8 @@ SLOWER, FASTER = 1 / 256, 1 / 16
 PERIOD_SECONDS = 0.1
 """How often the factor changes: a change shows only after a while."""
 RISE, FALL = 0.25, 0.05
-MOST = 4.0
-"""At most four fifths of the time are rest, and only while that helps."""
+MOST = 9.0
+"""At most nine tenths of the time are rest, and only while that helps."""
 LONGEST_SECONDS = 0.1
 """A piece that took longer waited for something."""
 TRIAL_SECONDS = 5.0
