@@ -6,8 +6,10 @@
 SELECT job.job_id
   FROM (SELECT tenant_id, job_id, status, name, queue, labels, spec_version
           FROM jobs
-         -- Compared and ordered as a pair, which jobs_pkey cannot do: it would go through the jobs of all tenants.
-         WHERE tenant_id <= :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
+         -- Compared and ordered as a pair, which jobs_pkey cannot do: it would go through the jobs of all tenants. With
+         -- an equality the planner would leave the tenant out of the order.
+         WHERE tenant_id BETWEEN :tenant_id::bigint AND :tenant_id::bigint
+           AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
            AND status <> 'deleted'
          ORDER BY tenant_id, job_id
          LIMIT :most_looked_at::integer) AS job
@@ -193,7 +195,8 @@ SELECT failed.job_id, (failed.died_us::text || '.' || failed.job_id::text) AS po
 -- The last of the jobs that `page` looks at; none if they are fewer. Index: jobs_of_tenant.
 SELECT job_id
   FROM jobs
- WHERE tenant_id <= :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
+ WHERE tenant_id BETWEEN :tenant_id::bigint AND :tenant_id::bigint
+   AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
    AND status <> 'deleted'
  ORDER BY tenant_id, job_id
 OFFSET :most_looked_at::integer - 1
