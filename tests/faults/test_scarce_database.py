@@ -29,6 +29,9 @@ SMALL_LOG = SETTINGS | {"max_wal_size": "'64MB'", "min_wal_size": "'32MB'"}
 DISK_MEGABYTES = 300
 WASTE = "SELECT pg_logical_emit_message(false, 'waste', repeat('x', 8 << 20))"
 
+timed_in_the_campaign = pytest.mark.parametrize("is_timed", [False, pytest.param(True, marks=pytest.mark.campaign)])
+"""The lag is judged where nothing else uses the machine."""
+
 
 @asynccontextmanager
 async def _server(data_dir: Path, settings: dict[str, str]) -> AsyncIterator[EmbeddedServer]:
@@ -166,7 +169,10 @@ async def _server_on_small_disk(data_dir: Path, part: str) -> AsyncIterator[tupl
             server.stop()
 
 
-async def test_a_disk_too_full_for_tables_stops_nothing_for_longer_than_that(data_dir: Path, tmp_path: Path) -> None:
+@timed_in_the_campaign
+async def test_a_disk_too_full_for_tables_stops_nothing_for_longer_than_that(
+    data_dir: Path, tmp_path: Path, *, is_timed: bool
+) -> None:
     async with (
         _server_on_small_disk(data_dir, "base") as (server, disk),
         proxied_cluster(server.url, tmp_path) as roles,
@@ -187,11 +193,14 @@ async def test_a_disk_too_full_for_tables_stops_nothing_for_longer_than_that(dat
         ballast.unlink()
         watch.heal()
         await roles.works()
-        await watch.judge()
+        await watch.judge(is_timed=is_timed)
         await roles.end()
 
 
-async def test_a_disk_too_full_for_the_log_stops_nothing_for_longer_than_that(data_dir: Path, tmp_path: Path) -> None:
+@timed_in_the_campaign
+async def test_a_disk_too_full_for_the_log_stops_nothing_for_longer_than_that(
+    data_dir: Path, tmp_path: Path, *, is_timed: bool
+) -> None:
     async with (
         _server_on_small_disk(data_dir, "pg_wal") as (server, disk),
         proxied_cluster(server.url, tmp_path) as roles,
@@ -216,5 +225,5 @@ async def test_a_disk_too_full_for_the_log_stops_nothing_for_longer_than_that(da
         await roles.cluster.open()
         watch.heal()
         await roles.works()
-        await watch.judge()
+        await watch.judge(is_timed=is_timed)
         await roles.end()
