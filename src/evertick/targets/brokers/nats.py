@@ -3,8 +3,8 @@
 The protocol is ours, since it is a few lines of text, and no client lets the egress guard choose the address: nats-py
 resolves names by itself, also those that servers advertise. Here advertised servers go through the guard too.
 
-Attributes are headers `ce-…`, with values as in CloudEvents' NATS binding. `Nats-Msg-Id` is the idempotency key of the
-run, so a stream drops a repeated message within its duplicate window.
+Attributes are headers `ce-…`, with values as in CloudEvents' NATS binding. `Nats-Msg-Id` is the message's id: a stream
+drops a repeated message within its duplicate window.
 """
 
 import asyncio
