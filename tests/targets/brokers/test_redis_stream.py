@@ -112,6 +112,15 @@ async def test_a_password_that_the_server_does_not_want_is_refused(server: Redis
     assert str(failure) == "Redis refused the user name or password"
 
 
+async def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_away(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CONNECT_SECONDS", 1.0)  # Redis waits for the end of a line
+    async with publishing(open_publisher, settings(server, tls=True)) as redis:
+        failure = await failure_of(redis.check())
+    assert str(failure).startswith(f"cannot connect with TLS to localhost:{server.port}: ")
+
+
 async def test_the_guard_decides_about_the_address(server: RedisServer) -> None:
     async with publishing(open_publisher, settings(server), dial=Guard("localhost")) as redis:
         failure = await failure_of(redis.publish(message(stream="orders")))
