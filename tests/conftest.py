@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 import postgres
 from evertick.store import database
+from missing_servers import pytest_terminal_summary as pytest_terminal_summary  # noqa: PLC0414 - a hook
 
 _ROOT = "EVERTICK_TEST_SERVERS"
 _MEMORY = Path("/dev/shm")

@@ -48,6 +48,9 @@ async def test_a_sink_is_set_and_shown(cli: Cli, connection: asyncpg.Connection,
     assert shown["sink"] == {"type": "http", "url": URL, "headers": {"X-Team": "a"}}
     assert shown["types"] == ["run.finished"]
     assert shown["status"]["failures"] == 0
+    await connection.execute("UPDATE event_sinks SET delivered_at = '2026-06-15 14:00+00', last_error = 'not now'")
+    printed = await cli("events", "stream")
+    assert all(text in printed for text in ('["run.finished"]', '"2026-06-15T14:00:00Z"', '"not now"'))
     assert (await cli.run("events", "set-sink", "ftp://example.com")).exit_code == 2
     assert (await cli.run("events", "set-sink", "pigeon")).exit_code == 2
     assert (await cli.run("events", "set-sink", URL, "--set", "topic=events")).exit_code == 2

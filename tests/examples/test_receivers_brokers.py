@@ -20,8 +20,10 @@ from redis.asyncio import Redis
 from engine import until
 from evertick import inbox
 from evertick.client import AsyncClient
+from evertick.contract.workers import OutcomeReport
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress
+from evertick.sdk.receive import MessageRun
 from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import connections
 from examples.test_receivers_guide import guide as guide  # noqa: PLC0414 - a fixture
@@ -46,15 +48,16 @@ class Site:
         self.pool = pool
         self.guide = guide
 
-    async def publish(self) -> list[str]:
+    async def publish(self, runs: int = RUNS, **fields: Any) -> list[str]:
         job = await self.client.jobs.create(
             schedule="manual",
             target=self.broker.target(completion="reported"),
             payload={"account": "rent", "amount": 7},
             concurrent_policy="ALLOW",
             max_concurrent=RUNS,
+            **fields,
         )
-        return [(await self.client.jobs.trigger(job.job_id)).run_id for _ in range(RUNS)]
+        return [(await self.client.jobs.trigger(job.job_id)).run_id for _ in range(runs)]
 
     async def balance(self) -> int:
         balance: int = await self.pool.fetchval("SELECT balance FROM accounts")
@@ -150,6 +153,28 @@ async def test_runs_that_a_consumer_of_a_real_broker_reports_have_one_effect_eac
         for run in again:
             await guide.book(run, site.pool)
         assert await site.balance() == RUNS * 7
+
+
+async def test_a_consumer_that_fails_gets_the_next_attempt_from_a_broker_that_drops_repetitions(
+    database_url: str, guide: SimpleNamespace
+) -> None:
+    async with _site("nats", database_url, guide) as site:
+        (run_id,) = await site.publish(1, max_retries=1, retry_delay_seconds=1)
+        seen: dict[int, MessageRun] = {}
+
+        async def report(attempt: int, result: str) -> None:
+            async def has_come() -> bool:
+                seen.update({run.attempt: run for run in await site.broker.read()})
+                return attempt in seen
+
+            await until(has_come)
+            report = OutcomeReport(token=seen[attempt].token, result=result)
+            assert (await site.client.workers.record("billing-1", [report])).stale == ()
+
+        await report(1, "failed")
+        await report(2, "success")
+        assert (await site.client.runs.get(run_id)).status == "success"
+        assert seen[1].idempotency_key == seen[2].idempotency_key
 
 
 class PlainSqs:

@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 
 from engine import until
 from evertick.contract.events import EventStreamRequest, WebhookSink
-from evertick.domain.events import EventType
+from evertick.domain.events import EventType, wait_seconds
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.event_sinks import PAGE
 from evertick.roles.dispatcher.settings import Egress
@@ -134,6 +134,19 @@ async def test_a_sink_that_fails_keeps_its_place_and_is_tried_again_later(
     status = (await get_stream(tenant)).status
     assert status is not None
     assert (status.failures, status.failing_since, status.last_error) == (0, None, None)
+
+
+async def test_a_sink_that_took_events_and_then_fails_is_tried_again_soon(
+    dispatcher: Dispatcher, tenant: TenantContext, receiver: Receiver, connection: asyncpg.Connection
+) -> None:
+    await sink_to(tenant, receiver)
+    await created(tenant, PAGE + 1)
+    await connection.execute("UPDATE event_sinks SET failures = 20, failing_since = clock_at()")
+    receiver.will_answer(204, "")
+    receiver.will_answer(503, "not now")
+    assert await send(dispatcher) == 1
+    wait = "SELECT next_try_at <= clock_at() + $1::float * interval '1 second' FROM event_sinks WHERE failures = 1"
+    assert await connection.fetchval(wait, wait_seconds(1))
 
 
 async def test_a_dispatcher_that_dies_after_a_delivery_causes_a_repetition_with_the_same_ids(

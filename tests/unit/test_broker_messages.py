@@ -79,6 +79,13 @@ def test_a_message_says_all_about_its_run() -> None:
     )
 
 
+def test_only_repetitions_of_one_message_have_the_same_id() -> None:
+    stored = message({"type": "nats", "subject": "s"})
+    reported = message({"type": "nats", "subject": "s", "completion": "reported"})
+    assert stored.message_id == "report-25", "a retry publishes again what may be there"
+    assert reported.message_id == reported.attributes["token"], "a retry is for a consumer that failed"
+
+
 def test_a_run_without_a_payload_has_the_body_null() -> None:
     found = message({"type": "kafka", "topic": "t"}, payload=None)
     assert (found.body, found.envelope.content_type) == (b"null", "application/json")

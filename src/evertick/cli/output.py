@@ -142,8 +142,8 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    if isinstance(value, dict | list):
-        return terminal_safe_json(json.dumps(value, ensure_ascii=False))
+    if isinstance(value, dict | list | tuple):
+        return terminal_safe_json(json.dumps(value, ensure_ascii=False, default=encode_plain))
     return terminal_safe(str(value))
 
 

@@ -4,7 +4,7 @@ Each type of broker has one struct of settings, which can be read back, and the 
 messages of the API are made of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -184,6 +184,23 @@ def read_connection(fields: object) -> NewConnection:
 def settings_in_force(kind: str, settings: str) -> dict[str, Any]:
     """Stored settings, whatever release wrote them, with the defaults of this one."""
     return asdict(msgspec.json.decode(settings, type=lenient(SETTINGS[kind])))
+
+
+def unused_in(kind: str, settings: Mapping[str, Any], secrets: Collection[str]) -> list[str]:
+    """What a connection has and does not use: its owner may believe that it logs in, or checks a certificate."""
+    protocol = str(settings.get("security_protocol", "SASL_SSL"))  # Kafka has it
+    rules = (
+        (("tls_ca",), not protocol.endswith("SSL"), f"with security_protocol {protocol}"),
+        (("username", "password"), not protocol.startswith("SASL"), f"with security_protocol {protocol}"),
+        (("tls_ca",), settings.get("tls") is False, "without tls"),
+        (("username",), kind == BrokerType.REDIS_STREAM and "password" not in secrets, "without password"),
+        (("password",), kind == BrokerType.NATS and settings.get("username") is None, "without username"),
+        (("username", "password", "token"), "creds" in secrets, "beside creds"),
+        (("username", "password"), "token" in secrets, "beside token"),
+    )
+    given = {*secrets, *(name for name, value in settings.items() if value is not None)}
+    found = {name: why for names, is_so, why in reversed(rules) if is_so for name in names if name in given}
+    return [f"{name} is not used {why}" for name, why in sorted(found.items())]
 
 
 class BrokerConnection(Struct, frozen=True, kw_only=True):

@@ -142,6 +142,17 @@ async def test_a_test_says_what_answers_or_why_not(admin: Caller, redis: RedisSe
     is_problem(await admin.post("/connections/none:test"), 404, "not-found")
 
 
+async def test_a_test_says_what_the_connection_does_not_use(admin: Caller, redis: RedisServer) -> None:
+    fields = to_redis(redis, username="evertick", tls_ca="a certificate")
+    await admin.put("/connections/events", json={**fields, "secrets": {}})
+    found = (await admin.post("/connections/events:test")).json()
+    assert found == {
+        "is_usable": False,
+        "detail": "Redis refused the user name or password; tls_ca is not used without tls;"
+        " username is not used without password",
+    }
+
+
 async def test_a_job_names_a_connection_that_there_is_of_its_type(admin: Caller) -> None:
     await admin.post("/connections", json=to_nats())
     target = {"type": "nats", "connection": "ordres", "subject": "invoices"}

@@ -56,10 +56,10 @@ def sqs_settings(port: int, host: str = "localhost") -> dict[str, object]:
     return {"region": "eu-west-1", "access_key_id": "a", "endpoint_url": f"http://{host}:{port}"}
 
 
-def http_answer(body: bytes, *headers: str) -> Serve:
+def http_answer(body: bytes, *headers: str, status: str = "200 OK") -> Serve:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        head = "\r\n".join(["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", "Connection: close", *headers])
+        head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers])
         writer.write(f"{head}\r\n\r\n".encode() + body)
         await writer.drain()
 
@@ -75,6 +75,18 @@ async def test_an_answer_of_sqs_that_names_no_message_fails_it() -> None:
         failure = await failure_of(publisher.publish(message(queue_url="http://q/1/orders")))
     assert str(failure) == "localhost: the answer does not name the message"
     assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+async def test_a_session_token_that_sqs_repeats_is_in_no_reason() -> None:
+    said = "The signature does not match.\n\nThe Canonical String should have been\n'POST\nx-amz-security-token:hidden'"
+    body = json.dumps({"__type": "com.amazonaws.sqs#SignatureDoesNotMatch", "message": said}).encode()
+    async with (
+        serving(http_answer(body, status="403 Forbidden")) as port,
+        publishing(sqs.open_publisher, sqs_settings(port), {"session_token": "hidden"}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.check())
+    assert str(failure) == "wrong credentials: localhost: SignatureDoesNotMatch: The signature does not match."
 
 
 async def test_a_packed_answer_of_sqs_is_not_unpacked() -> None:
@@ -271,6 +283,10 @@ async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypa
     assert server.most_open <= 4  # one is opened while another is closed
 
 
+SEQUENCE_AT = 95
+"""In the request of a batch for the topic orders, after its correlation id."""
+
+
 class MovingKafka:
     """Two brokers. The first leads the partition until a batch comes to it, then the second does."""
 
@@ -319,6 +335,22 @@ async def test_a_partition_of_kafka_whose_leader_changes_gets_the_same_batch_aga
     before, after = kafka_brokers.batches
     assert before == after, "with its sequence number, so that a broker which has it stores it once"
     assert kafka_brokers.producers == 1
+
+
+async def test_sequence_numbers_of_kafka_begin_again_after_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_SEQUENCE", 1)
+    kafka_brokers = MovingKafka()
+    async with (
+        serving(kafka_brokers) as first,
+        serving(kafka_brokers) as second,
+        publishing(kafka.open_publisher, kafka_settings(first)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        kafka_brokers.ports = [first, second]
+        for _ in range(3):
+            await publisher.publish(message(topic="orders", key="a"))
+    sequences = [struct.unpack_from(">i", batch, SEQUENCE_AT)[0] for batch in kafka_brokers.batches]
+    assert sequences == [0, 0, 1, 0], "the first was tried twice"
 
 
 def amqp_broker(bodies: list[int], *, confirms: bool) -> Serve:

@@ -150,6 +150,22 @@ async def test_wrong_credentials_fail_with_what_the_server_says() -> None:
             assert (failure.retryable, failure.is_broker_down) == (False, False)
 
 
+async def test_a_user_needs_no_more_than_to_publish_to_its_subject() -> None:
+    permissions = {"publish": ["orders.a"], "subscribe": ["_INBOX.>"]}
+    users = [{"user": "admin", "password": "a"}, {"user": "u", "password": "p", "permissions": permissions}]
+    with NatsServer.running(config={"authorization": {"users": users}}) as server:
+        client = await nats.connect(f"nats://admin:a@127.0.0.1:{server.port}")
+        await client.jetstream().add_stream(name="orders", subjects=["orders.>"])
+        await client.close()
+        settings = {"servers": [f"localhost:{server.port}"], "tls": False, "username": "u"}
+        async with publishing(open_publisher, settings, {"password": "p"}) as publisher:
+            assert "knows the user, who may not ask about JetStream" in await publisher.check()
+            await publisher.publish(message(subject="orders.a"))
+            failure = await failure_of(publisher.publish(message(subject="orders.b")))
+    assert "Permissions Violation" in str(failure)
+    assert not failure.retryable
+
+
 async def test_after_a_kill_of_the_server_the_same_publisher_goes_on() -> None:
     with NatsServer.running() as server:
         async with publishing(open_publisher, settings(server)) as nats:

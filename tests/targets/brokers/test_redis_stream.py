@@ -112,6 +112,27 @@ async def test_a_password_that_the_server_does_not_want_is_refused(server: Redis
     assert str(failure) == "Redis refused the user name or password"
 
 
+async def test_a_user_needs_no_more_than_to_add_to_streams(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        await client.acl_setuser("adder", True, passwords=f"+{PASSWORD}", keys=["orders"], commands=["+xadd"])
+    async with publishing(open_publisher, settings(server, username="adder"), {"password": PASSWORD}) as redis:
+        assert await redis.check() == "Redis knows the user, who may not ask for its version"
+        await redis.publish(message(stream="orders"))
+        failure = await failure_of(redis.publish(message(stream="secrets")))
+    assert "NOPERM" in str(failure)
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+    assert len(await entries(server, "orders")) == 1
+
+
+async def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_away(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CONNECT_SECONDS", 1.0)  # Redis waits for the end of a line
+    async with publishing(open_publisher, settings(server, tls=True)) as redis:
+        failure = await failure_of(redis.check())
+    assert str(failure).startswith(f"cannot connect with TLS to localhost:{server.port}: ")
+
+
 async def test_the_guard_decides_about_the_address(server: RedisServer) -> None:
     async with publishing(open_publisher, settings(server), dial=Guard("localhost")) as redis:
         failure = await failure_of(redis.publish(message(stream="orders")))

@@ -241,8 +241,11 @@ class DatabaseBackend:
 
     async def read_events(self, cursor: str | None, types: Sequence[EventType], limit: int) -> Listing[Event]:
         after = events.position_of(cursor)
-        found = await events.read(self._tenant, after=after, types=types or STORED, limit=limit)
-        return Listing(found.events, has_more=not found.is_last)
+        while True:
+            found = await events.read(self._tenant, after=after, types=types or STORED, limit=limit)
+            if found.events or found.is_last:
+                return Listing(found.events, has_more=not found.is_last)
+            after = found.cursor  # a page looks at so many events only
 
     async def get_event_stream(self) -> EventStream:
         return await events.get_stream(self._tenant)

@@ -155,7 +155,7 @@ class EventSinks:
                 reached = await events.advance(self._pool, sink, cursor, LEASE_SECONDS)
                 if reached is None:
                     return
-                latest = reached
+                latest, sink = reached, sink._replace(failures=0)
         await events.release(self._pool, sink)
 
     async def _failed(self, sink: LeasedSink, error: str) -> None:

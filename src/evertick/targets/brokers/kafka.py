@@ -151,7 +151,7 @@ class KafkaPublisher(Publisher):
                 self._cluster.forget(partition.topic)
                 continue
             if error in (OK, _DUPLICATE):
-                partition.sequence += len(batch)
+                partition.sequence = (partition.sequence + len(batch)) & protocol.MAX_SEQUENCE
                 partition.most = min(partition.most * 2, MAX_RECORDS)
                 _succeed(partition, batch, offset if error == OK else None)
                 return

@@ -17,6 +17,8 @@ import google_crc32c
 PRODUCE, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE, INIT_PRODUCER_ID = 0, 3, 17, 36, 22
 _VERSIONS = {PRODUCE: 7, METADATA: 4, SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 0, INIT_PRODUCER_ID: 0}
 ALL_REPLICAS = -1
+MAX_SEQUENCE = 0x7FFF_FFFF
+"""Zero follows."""
 MAX_ITERATIONS = 16_384
 """The most that Kafka takes for a user. A broker that asks for more would keep the process busy."""
 

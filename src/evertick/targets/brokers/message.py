@@ -111,6 +111,7 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
         address = {**address, found.key_field: job_id}
     fired_us, fired = _fire_texts(attempt.fire_at) if attempt.fire_at.tzinfo is UTC else _times_of(attempt.fire_at)
     run_id, (lane_id, seq) = run_id_of(job_id, fired_us), attempt.token
+    token = format_token(lane_id, seq)
     values = (  # by NAMES
         run_id,
         f"{source}/jobs/{job_id}",
@@ -118,13 +119,14 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
         fired,
         key,
         str(seq),
-        format_token(lane_id, seq),
+        token,
         str(attempt.attempt),
         attempt.reason,
         traceparent_of(attempt, run_id),
     )
     body = b"null" if payload is None else payload.encode()
-    return Message(body, found.envelope, values, address, key)
+    # A consumer that failed waits for the next attempt: brokers must not take it for a repetition of the one before.
+    return Message(body, found.envelope, values, address, token if found.is_reported else key)
 
 
 def _times_of(fire_at: datetime) -> tuple[int, str]:

@@ -3,8 +3,8 @@
 The protocol is ours, since it is a few lines of text, and no client lets the egress guard choose the address: nats-py
 resolves names by itself, also those that servers advertise. Here advertised servers go through the guard too.
 
-Attributes are headers `ce-…`, with values as in CloudEvents' NATS binding. `Nats-Msg-Id` is the idempotency key of the
-run, so a stream drops a repeated message within its duplicate window.
+Attributes are headers `ce-…`, with values as in CloudEvents' NATS binding. `Nats-Msg-Id` is the message's id: a stream
+drops a repeated message within its duplicate window.
 """
 
 import asyncio
@@ -57,6 +57,10 @@ _NO_STREAM = b"503"
 _TOO_LARGE = 10_054
 
 
+class NotPermitted(PublishFailed):
+    """The user is known, and may not publish to a subject."""
+
+
 class Ack(msgspec.Struct):
     """What a stream answers."""
 
@@ -104,6 +108,8 @@ class NatsPublisher(Publisher):
         try:
             await connection.send([connection.request(waiting, b"NATS/1.0\r\n\r\n", b"")])
             answer = await connection.answer(asked.answer)
+        except NotPermitted:  # publishing to its subject is enough for messages
+            return f"NATS {connection.version} at {connection.name} knows the user, who may not ask about JetStream"
         except PublishFailed as failure:
             if failure.is_broker_down:
                 raise
@@ -280,7 +286,7 @@ class NatsStream(Connection):
         violation = _VIOLATION.search(text)
         if violation is None:  # the server closes the connection after all others
             raise broker_down(f"{self.name}: {text}")
-        failure = PublishFailed(text, retryable=False, is_broker_down=False)
+        failure = NotPermitted(text, retryable=False, is_broker_down=False)
         fail_all((each.sending for each in self._waiting.values() if each.subject == violation[1]), failure)
 
     def _learn(self, info: Mapping[str, Any]) -> None:

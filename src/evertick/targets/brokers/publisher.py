@@ -32,7 +32,8 @@ class Message(NamedTuple):
     """One attempt as a broker gets it. `values` are those of the attributes that its envelope names, in their order.
 
     `address` has the fields of the target after its templates: `topic`, `key`, `exchange`, `routing_key`, `stream`,
-    `max_length`, `subject`, `queue_url`, `group_id`. `message_id` is the idempotency key of the run.
+    `max_length`, `subject`, `queue_url`, `group_id`. Brokers may drop messages with a `message_id` that they have seen:
+    it is the idempotency key of the run, or the token of the attempt if its outcome is reported.
     """
 
     body: bytes

@@ -8,7 +8,7 @@ exchange that is gone or not permitted, then the messages to other exchanges are
 The frames are pamqp's; the connection is ours, since aio-pika opens its sockets by itself, out of the egress guard's
 reach, and waits for each confirm apart.
 
-Attributes are headers `cloudEvents_…`, as in CloudEvents' AMQP binding; `message_id` is the idempotency key of the run.
+Attributes are headers `cloudEvents_…`, as in CloudEvents' AMQP binding.
 """
 
 import asyncio

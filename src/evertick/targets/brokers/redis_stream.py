@@ -59,6 +59,10 @@ _NO_CLIENTS = "ERR max number of clients"
 _SIZES = [f"{length}\r\n" for length in range(4096)]
 
 
+class NotPermitted(PublishFailed):
+    """The user is known, and may not do this."""
+
+
 def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
     return RedisStreamPublisher(msgspec.convert(settings, RedisStreamConnection), secrets, dial)
 
@@ -76,7 +80,10 @@ class RedisStreamPublisher(Publisher):
 
     async def check(self) -> str:
         connection = await self._shared.get()
-        found = await connection.ask(b"INFO", b"server")
+        try:
+            found = await connection.ask(b"INFO", b"server")
+        except NotPermitted:  # XADD is enough for messages
+            return "Redis knows the user, who may not ask for its version"
         fields = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
         return f"Redis {fields.get('redis_version', 'of an unknown version')}"
 
@@ -206,8 +213,8 @@ def _failure_of(text: str) -> PublishFailed:
     if text.startswith(_NO_CLIENTS):
         return broker_down("Redis has no connections left")
     is_down = code in _BROKER_STATES
-    reason = f"Redis refused: {text.removeprefix('ERR ')}"
-    return PublishFailed(reason, retryable=is_down or code == "NOPERM", is_broker_down=is_down)
+    kind = NotPermitted if code == "NOPERM" else PublishFailed
+    return kind(f"Redis refused: {text.removeprefix('ERR ')}", retryable=is_down, is_broker_down=is_down)
 
 
 class _Form(NamedTuple):

@@ -307,7 +307,9 @@ class Endpoint:
         if status == 200:
             return found
         kind = str(found.get("__type", "")).rpartition("#")[2].rpartition(".")[2]
-        reason = f"{self.name}: {kind or f'HTTP status {status}'}: {found.get('message') or found.get('Message') or ''}"
+        # After a wrong signature AWS repeats what was to be signed, with the session token.
+        said = str(found.get("message") or found.get("Message") or "").partition("\n")[0]
+        reason = f"{self.name}: {kind or f'HTTP status {status}'}: {said}"
         if kind in _MISSING:
             raise PublishFailed(f"the queue does not exist: {reason}", retryable=True, is_broker_down=False)
         if kind in _CREDENTIALS:

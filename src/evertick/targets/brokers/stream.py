@@ -78,7 +78,8 @@ async def open_stream(
                 return await asyncio.open_connection(address, port, ssl=tls, server_hostname=host if tls else None)
         except (OSError, TimeoutError) as error:
             why = reason_of(error)
-    raise broker_down(f"cannot connect to {host}:{port}: {why}")
+    # One that does not speak TLS closes the connection, or waits.
+    raise broker_down(f"cannot connect {'with TLS ' if tls else ''}to {host}:{port}: {why}")
 
 
 def reason_of(error: Exception) -> str:

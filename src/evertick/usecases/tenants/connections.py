@@ -4,6 +4,7 @@ import asyncio
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from evertick.config.settings import Settings
 from evertick.contract.connections import (
@@ -13,6 +14,7 @@ from evertick.contract.connections import (
     NewConnection,
     read_connection,
     settings_in_force,
+    unused_in,
 )
 from evertick.domain.admission import Refused
 from evertick.domain.errors import EvertickError, Fault, InvalidFields
@@ -56,18 +58,23 @@ class ConnectionAccess:
         egress = egress_of(self._settings, await tenants.count(tenant.pool), runs_api=True)
         guard = Guard(egress.policy, self._resolver)
         async with self._limit.slot(tenant.tenant_id):
-            try:
-                return ConnectionCheck(is_usable=True, detail=await _found(settings_of(row, self.seal), guard))
-            except TimeoutError:
-                return ConnectionCheck(is_usable=False, detail=f"no answer within {CHECK_SECONDS:g} s")
-            except TooManyLookups:
-                return ConnectionCheck(is_usable=False, detail="too many names are being looked up: try again")
-            except (CannotUnseal, NoClient) as error:
-                return ConnectionCheck(is_usable=False, detail=f"the API cannot test it: {error}")
-            except EvertickError as error:  # the guard, or the broker's client
-                return ConnectionCheck(is_usable=False, detail=str(error))
-            except Exception as error:  # noqa: BLE001 - a broker may answer anything
-                return ConnectionCheck(is_usable=False, detail=f"{UNREADABLE} ({type(error).__name__})")
+            found = await self._check(row, guard)
+        unused = unused_in(row.type, settings_in_force(row.type, row.settings), row.secret_names)
+        return replace(found, detail="; ".join([found.detail, *unused]))
+
+    async def _check(self, row: ConnectionRow, guard: Guard) -> ConnectionCheck:
+        try:
+            return ConnectionCheck(is_usable=True, detail=await _found(settings_of(row, self.seal), guard))
+        except TimeoutError:
+            return ConnectionCheck(is_usable=False, detail=f"no answer within {CHECK_SECONDS:g} s")
+        except TooManyLookups:
+            return ConnectionCheck(is_usable=False, detail="too many names are being looked up: try again")
+        except (CannotUnseal, NoClient) as error:
+            return ConnectionCheck(is_usable=False, detail=f"the API cannot test it: {error}")
+        except EvertickError as error:  # the guard, or the broker's client
+            return ConnectionCheck(is_usable=False, detail=str(error))
+        except Exception as error:  # noqa: BLE001 - a broker may answer anything
+            return ConnectionCheck(is_usable=False, detail=f"{UNREADABLE} ({type(error).__name__})")
 
 
 async def _found(connection: ConnectionSettings, guard: Guard) -> str:
