@@ -142,6 +142,9 @@ async def test_an_answer_of_the_api_is_imported_without_its_read_only_fields(cli
     answer = await cli.json("jobs", "show", "one")
     await cli("jobs", "import", "-", "--replace", stdin=lines(answer | {"max_retries": 9}))
     assert (await cli.json("jobs", "show", "one"))["max_retries"] == 9
+    shown = await cli("jobs", "show", "one", "--json")
+    await cli("jobs", "import", "-", "--replace", stdin=shown.replace('"max_retries": 9', '"max_retries": 8'))
+    assert (await cli.json("jobs", "show", "one"))["max_retries"] == 8
 
 
 async def test_a_dry_run_says_what_would_change_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ async def test_a_simple_call_imports_what_it_needs(over_api: Cli, arguments: tup
     assert [name for name in found if name.startswith((*ours, "evertick.domain.schedule.cron"))] == []
     others = "evertick.contract.runs" if arguments[0] == "jobs" else "evertick.client.workers"
     assert others not in found
+    assert "evertick.contract.jobs" not in found, "previews, verdicts and queries"
 
 
 def test_over_tls_httpx_is_imported_without_its_own_command_line() -> None:

@@ -151,6 +151,13 @@ def test_what_the_apps_own_code_raises_is_not_hidden(directory: Path) -> None:
     assert result.exception.name == "shop_missing"
 
 
+def test_a_wrong_field_of_a_declared_job_is_shown(directory: Path) -> None:
+    source = "from evertick import App\napp = App()\n@app.every('5s', max_retrys=1)\ndef beat(): ...\n"
+    (directory / "shop_misspelt.py").write_text(source, encoding="utf-8")
+    result = CliRunner().invoke(app, ["worker", "shop_misspelt:app"])
+    assert "job 'beat': max_retrys= is not a known field: did you mean 'max_retries'?" in str(result.exception)
+
+
 def test_a_worker_without_a_database_says_where_it_looked(directory: Path) -> None:
     result = CliRunner().invoke(app, ["worker", "shop_tasks:app", "--database-url", "postgresql://127.0.0.1:1/jobs"])
     assert result.exit_code == 3

@@ -91,12 +91,13 @@ async def test_a_handler_that_refuses_to_be_cancelled_is_left_behind(
 async def test_a_cancelled_run_is_stopped_while_it_runs(workshop: Workshop) -> None:
     handler = Patient()
     job = await workshop.ready()
-    async with workshop.started({"handle": handler}):
+    async with workshop.started({"handle": handler}) as worker:
         await within_patience(handler.began)
         await workshop.end_elsewhere(job, "cancelled")
         await within_patience(handler.cancelled)
         await until(workshop.has_no_leases)
     assert await workshop.results(job) == ["cancelled"]
+    assert (worker.counters.leased, worker.counters.lost) == (1, 1)
 
 
 async def test_the_outcome_of_a_lost_attempt_comes_too_late(workshop: Workshop) -> None:
@@ -116,11 +117,12 @@ async def test_the_outcome_of_a_lost_attempt_comes_too_late(workshop: Workshop) 
 async def test_handlers_are_cancelled_when_their_lease_is_lost(workshop: Workshop) -> None:
     handler = Patient()
     job = await workshop.ready()
-    async with workshop.started({"handle": handler}, lease_time=LEASE):
+    async with workshop.started({"handle": handler}, lease_time=LEASE) as worker:
         await within_patience(handler.began)
         await workshop.reap(job)
         await within_patience(handler.cancelled)
     assert await workshop.results(job) == ["lost"]
+    assert worker.counters.lost == 1
 
 
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(workshop: Workshop) -> None:

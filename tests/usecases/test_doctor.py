@@ -130,7 +130,9 @@ async def test_handlers_that_nobody_serves_are_named(
     leased = await lease(connection, *jobs)
     back = [PutBack(each.lane_id, each.seq, name) for each, name in zip(leased, ("bill", ""), strict=True)]
     await lanes.put_back(connection, "w", back)
-    assert (await found(pool))["handlers that nobody serves"].level is Level.OK
+    nothing = (await found(pool))["handlers that nobody serves"]
+    assert nothing.level is Level.OK
+    assert "`evertick queues list` names those of all jobs" in nothing.what, "also of queues without a worker"
     assert (await found(pool))["ready work"].what.startswith("default of default: 2, oldest due")
     await connection.execute("UPDATE leases SET expires_at = expires_at - interval '5 min' WHERE handler = 'bill'")
     await connection.execute("UPDATE leases SET expires_at = expires_at - interval '3 min' WHERE handler = ''")

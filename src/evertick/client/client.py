@@ -15,7 +15,6 @@ from evertick.client.transport import (
     W,
     server_settings,
 )
-from evertick.contract.jobs import Preview
 
 if TYPE_CHECKING:
     from evertick.client.operations import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     )
     from evertick.client.runs import DeadLetterCalls, ReplayCalls, RunCalls
     from evertick.client.workers import QueueCalls, WorkerCalls
+    from evertick.contract.jobs import Preview
     from evertick.contract.server import Attention, Cluster, Stats
 
 
@@ -133,8 +133,10 @@ class Api(Calls[W]):
         return f"<{type(self).__name__} {self._transport.server.url}>"
 
     @Call
-    def preview(self, schedule: str, /, **options: Any) -> Request[Preview]:
+    def preview(self, schedule: str, /, **options: Any) -> "Request[Preview]":
         """What a schedule would do. Options as in the API: `timezone`, `count`, `after`, `jitter_seconds`, …"""
+        from evertick.contract.jobs import Preview  # noqa: PLC0415 - imported when they are asked for
+
         return post(
             path_of("schedules", "preview"), struct_of(Preview), {"schedule": schedule, **options}, is_change=False
         )

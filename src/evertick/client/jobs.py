@@ -10,15 +10,15 @@ import msgspec
 from evertick.client.request import PREFIX, Request, change, fetch, no_content, path_of, post, struct_of
 from evertick.client.transport import Call, Calls, PagedCall, W
 from evertick.contract.job import Job, JobFields
-from evertick.contract.jobs import Upcoming, Verdict
 
 if TYPE_CHECKING:
+    from evertick.contract.jobs import Upcoming, Verdict
     from evertick.contract.runs import Run, RunOrGap
 
+    Verdicts: TypeAlias = list[Verdict]
+    UpcomingTimes: TypeAlias = list[Upcoming]
     Entries: TypeAlias = list[RunOrGap]
 
-Verdicts: TypeAlias = list[Verdict]
-UpcomingTimes: TypeAlias = list[Upcoming]
 JobPage: TypeAlias = list[Job]
 
 
@@ -33,9 +33,11 @@ class JobCalls(Calls[W]):
     @Call
     def create_many(
         self, jobs: Iterable[Mapping[str, Any] | JobFields], *, idempotency_key: str | None = None
-    ) -> Request[Verdicts]:
+    ) -> "Request[Verdicts]":
         """Create up to 10,000 jobs. Returns a verdict on each, in their order. Invalid jobs do not stop the others."""
-        return post(f"{PREFIX}/jobs:batch", struct_of(Verdicts), list(jobs), key=idempotency_key)
+        from evertick.contract.jobs import Verdict  # noqa: PLC0415 - most calls need none
+
+        return post(f"{PREFIX}/jobs:batch", struct_of(list[Verdict]), list(jobs), key=idempotency_key)
 
     @PagedCall
     def list(  # noqa: PLR0913 - as many filters as the API has
@@ -112,9 +114,11 @@ class JobCalls(Calls[W]):
         return post(path_of("jobs", job_id, "trigger"), struct_of(Run), body, key=idempotency_key)
 
     @Call
-    def upcoming(self, job_id: str, *, count: int | None = None) -> Request[UpcomingTimes]:
+    def upcoming(self, job_id: str, *, count: int | None = None) -> "Request[UpcomingTimes]":
         """A job's next fire times."""
-        return fetch(path_of("jobs", job_id, "upcoming"), struct_of(UpcomingTimes), count=count)
+        from evertick.contract.jobs import Upcoming  # noqa: PLC0415 - as above
+
+        return fetch(path_of("jobs", job_id, "upcoming"), struct_of(list[Upcoming]), count=count)
 
     @PagedCall
     def runs(  # noqa: PLR0913 - as many filters as the API has

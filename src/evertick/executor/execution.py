@@ -155,9 +155,11 @@ class Execution:
         self.halt(list(self._running), stop)
 
     def drop(self, lease_ids: Collection[int]) -> int:
-        """Forget the attempts of leases that are lost, and say how many there were."""
+        """Give up the attempts of leases that are lost, and say how many there are."""
         running = [each for each in self._running if each.attempt.lease_id in lease_ids and not each.is_over]
         waiting = self._take(lambda attempt: attempt.lease_id in lease_ids)
+        for attempt in waiting:
+            self._gone(attempt)
         self.halt(running, Stop.LOST)
         return len(waiting) + len(running)
 

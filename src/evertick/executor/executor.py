@@ -266,7 +266,7 @@ class Executor:
 
     def drop(self, attempt: Attempt) -> None:
         self.counters.leased += 1
-        self._gone(attempt)
+        self._leave(attempt)
 
     def release(self, lease_id: int) -> None:
         self.recorder.release(lease_id)
@@ -284,7 +284,6 @@ class Executor:
         if lost := self.held_leases.drop_lost(self._monotonic() if self._source.drops_expired else None):
             count = self._execution.drop(lost)
             self._source.forget(lost)
-            self.counters.lost += count
             if count:
                 logger.warning(
                     "%d attempts of %s were lost with their leases or cancelled",
@@ -390,6 +389,10 @@ class Executor:
 
     def _gone(self, attempt: Attempt) -> None:
         """It is not ours any more: there is nothing to record."""
+        self.counters.lost += 1
+        self._leave(attempt)
+
+    def _leave(self, attempt: Attempt) -> None:
         self._on_gone(attempt)
         self.ended += 1
         self._has_left(attempt)

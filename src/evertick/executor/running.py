@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
-from evertick.executor.handlers.run import DoNotRetry, RetryLater, failed
+from evertick.executor.handlers.run import DoNotRetry, RetryLater, failed, users_traceback
 from evertick.runtime.logs import run_fields
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ class Running:
         """Note and log what its handler raised."""
         self.error = error
         # A handler that raises one of ours has said all there is to say.
-        trace = None if isinstance(error, DoNotRetry | RetryLater) else error
+        is_ours = isinstance(error, DoNotRetry | RetryLater)
+        trace = None if is_ours else (type(error), error, users_traceback(error) or error.__traceback__)
         attempt = self.attempt
         logger.warning(
             "%s failed in attempt %d: %s: %s",

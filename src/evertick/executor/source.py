@@ -54,7 +54,7 @@ class AttemptCounters:
     timed_out: int = 0
     handed_back: int = 0  # put back before they were started, or stopped with the worker
     handed_over: int = 0  # accepted by a broker: a consumer reports the outcome
-    lost: int = 0  # their lease ran out here
+    lost: int = 0  # not ours any more: their lease ran out here, or others ended them
     stale: int = 0  # of those that ended here: others had ended them before
 
     @property

@@ -236,7 +236,8 @@ def on_orphans(tokens: Sequence[tuple[int, int]]) -> Diagnosis:
 def on_unserved(unserved: Sequence[UnservedAttempts]) -> Diagnosis:
     name = "handlers that nobody serves"
     if not unserved:
-        return Diagnosis(name, Level.OK, "none")
+        what = "no run that a worker put back waits for one; `evertick queues list` names those of all jobs"
+        return Diagnosis(name, Level.OK, what)
     what = "; ".join(
         f"{each.handler or 'HTTP'} in {each.queue} of {each.tenant}: {each.attempts:,}, the oldest ready"
         f" {_ago(each.oldest_at, each.now_at)}"

@@ -106,11 +106,14 @@ def write_documents(documents: list[dict[str, Any]], format: FileFormat) -> str:
 def read_entries(text: str, format: FileFormat | None) -> list[ImportEntry]:
     """The jobs of a file. An invalid list is wrong usage. An invalid line is a fault of that line.
 
-    Without a format, a file that begins with a bracket is an array, and others are NDJSON.
+    Without a format, a file that begins with a bracket is an array, one whose first line is a brace is one job, as
+    `jobs show --json` prints it, and others are NDJSON.
     """
     text = text.lstrip("\ufeff")
     if format is None:
-        format = FileFormat.JSON if text.lstrip().startswith("[") else FileFormat.NDJSON  # noqa: A001
+        first_line, _, _ = text.lstrip().partition("\n")
+        is_json = first_line.startswith("[") or first_line.rstrip() == "{"
+        format = FileFormat.JSON if is_json else FileFormat.NDJSON  # noqa: A001
     match format:
         case FileFormat.NDJSON:
             lines = enumerate(text.split("\n"), 1)

@@ -148,6 +148,8 @@ async def _work(running: AbstractAsyncContextManager[object], what: str) -> None
 def load_app(text: str) -> App:
     """The App that `module:name` names, searched in the working directory too. `module` alone means its `app`."""
     module_name, _, name = text.partition(":")
+    if not module_name or module_name.startswith("."):
+        raise click.BadParameter(f"{text!r} must be MODULE:APP, as in billing.tasks:app")
     # As `python -m` does, so that modules beside the app are found.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -160,8 +162,6 @@ def load_app(text: str) -> App:
         raise click.BadParameter(
             f"there is no module {module_name!r} in {Path.cwd()} or in the installed packages"
         ) from None
-    except ValueError:
-        raise click.BadParameter(f"{text!r} must be MODULE:APP, as in billing.tasks:app") from None
     app = getattr(module, name or _DEFAULT_APP, None)
     if not isinstance(app, App):
         raise click.BadParameter(f"{module_name!r} has no App called {name or _DEFAULT_APP!r}")

@@ -7,8 +7,10 @@ import asyncio
 import logging
 import os
 import traceback
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol, assert_never
 
 import msgspec
@@ -249,15 +251,28 @@ def excerpt_of(value: Any) -> str:
     return clean(text)
 
 
-def _is_own(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith(_OWN_FILES)
+def users_traceback(error: BaseException) -> TracebackType | None:
+    """The traceback without our own frames, which are outside of the handler's and between those of middleware.
+
+    None if there are no others: the handler could not be called.
+    """
+    users: TracebackType | None = None
+    for each in reversed(list(_steps(error.__traceback__))):
+        if not each.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+            users = TracebackType(users, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return users
+
+
+def _steps(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
 
 
 def error_of(error: BaseException) -> str:
     """`Type: message`, then the innermost lines of the traceback as far as they fit."""
     head = _cut(clean(f"{type(error).__name__}: {_text(error)}".removesuffix(": ")), ERROR_BYTES)
-    # The executor's own frames are outside of the handler's, and between those of middleware.
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_own(frame)]
+    frames = traceback.extract_tb(users_traceback(error))
     tail = clean("".join(traceback.format_list(frames[-_FRAMES:]))).rstrip()
     room = ERROR_BYTES - len(head.encode()) - 1
     if not tail or room <= 0:
