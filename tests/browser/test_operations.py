@@ -93,6 +93,7 @@ def test_dead_letters_of_one_error_are_replayed_together_and_their_progress_is_s
     replay = operator.page.locator("#replays li").first
     expect(replay).to_contain_text("done")  # live: nothing is loaded again
     expect(replay).to_contain_text("1 replayed, 10 per second")
+    expect(operator.page.locator("#results tr", has_text="replayed by group")).to_have_count(0)
 
 
 def test_dead_letters_are_filtered_as_one_types_and_those_that_fit_are_replayed(

@@ -136,6 +136,9 @@ def test_the_keyboard_moves_through_rows_and_pages_and_shows_its_help(viewer: Ta
     viewer.page.keyboard.press("g")
     viewer.page.keyboard.press("o")
     expect(viewer.page.get_by_role("heading", name="Overview")).to_be_visible()
+    viewer.open("/runs")
+    viewer.page.keyboard.press("/")
+    expect(viewer.page.get_by_label("Status")).to_be_focused()
 
 
 def test_the_chosen_theme_stays(viewer: Tab) -> None:
