@@ -18,7 +18,7 @@ WITH planned AS (
                      AND NOT lane_is_gated(lane.lane_id)
      CROSS JOIN LATERAL (
                SELECT number, date_trunc('minute', now()) - number * $1::interval AS fire_at
-                 FROM generate_series(2, $2::integer) AS number
+                 FROM generate_series(1, $2::integer) AS number
                 WHERE abs(hashint8(job.job_id + number)) % 1000 < $3::float + $4::float * sin(number / 7.0)
            ) AS at
      WHERE $5::bigint IS NULL OR job.job_id = $5::bigint
@@ -39,6 +39,19 @@ SELECT lane_id, seq, ended.started_at, ended.started_at + (30 + chance % 400) * 
            SELECT 'epoch'::timestamptz + (seq + 9000) * interval '1 microsecond' AS started_at
        ) AS ended
 """
+_HEADS = """
+UPDATE lanes SET head = greatest(head, ended.seq)
+  FROM (SELECT lane_id, max(seq) AS seq FROM outcomes GROUP BY lane_id) AS ended
+ WHERE lanes.lane_id = ended.lane_id
+"""
+_LETTERS = """
+INSERT INTO dead_letters (job_id, fire_at, tenant_id, lane_id, seq, died_at, spec_version, attempt, reason)
+SELECT job_id, fire_at, 1, lane_id, seq, finished_at, spec_version, attempt, 'exhausted'
+  FROM attempts
+  JOIN outcomes USING (lane_id, seq)
+ WHERE result = 'failed' AND fire_at > now() - $1::interval
+    ON CONFLICT DO NOTHING
+"""
 _GAPS = """
 INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
 SELECT job_id, at.first_at, at.first_at + interval '50 minutes', 6, spec_version, 'missed'
@@ -49,7 +62,7 @@ SELECT job_id, at.first_at, at.first_at + interval '50 minutes', 6, spec_version
 
 
 def add_history(server: LiveServer) -> None:
-    """Runs of all jobs in the last hour, and of one job in the last 90 days."""
+    """Runs of all jobs in the last hour, with dead letters, and of one job in the last 90 days."""
     server.run(_add(server))
 
 
@@ -60,6 +73,8 @@ async def _add(server: LiveServer) -> None:
             await ledgers.add_day(connection, (today - timedelta(days=day)).date())
         job_id = await connection.fetchval("SELECT job_id FROM jobs WHERE name = 'growth/digest-01'")
         await connection.execute("UPDATE jobs SET created_at = now() - interval '80 days' WHERE job_id = $1", job_id)
-        await connection.execute(_RUNS, timedelta(minutes=1), 60, 550.0, 300.0, None)
+        await connection.execute(_RUNS, timedelta(minutes=1), 60, 250.0, 120.0, None)
         await connection.execute(_RUNS, timedelta(minutes=150), DAYS * 9, 600.0, 350.0, job_id)
+        await connection.execute(_HEADS)
+        await connection.execute(_LETTERS, timedelta(hours=1))
         await connection.execute(_GAPS, job_id)

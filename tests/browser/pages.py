@@ -96,8 +96,11 @@ SELECT $1::integer, 1, job_id, now() - $1::integer * interval '7 minutes', $1::i
 """
 
 
-def fill(server: LiveServer, jobs: int = 40, texts: Sequence[str] = HOSTILE) -> None:
-    """Jobs, runs that succeeded and failed, dead letters, paused jobs, alerts; and texts where people type some."""
+def fill(server: LiveServer, jobs: int = 40, texts: Sequence[str] = HOSTILE, triggers: int = 3) -> None:
+    """Jobs, runs that succeeded and failed, dead letters, paused jobs, alerts; and texts where people type some.
+
+    Half of the jobs are triggered so many times, and one ten times as often.
+    """
     with server.client(server.key("admin")) as api:
         made: list[dict[str, Any]] = []
         for number in range(jobs):
@@ -132,7 +135,7 @@ def fill(server: LiveServer, jobs: int = 40, texts: Sequence[str] = HOSTILE) -> 
         for place, (condition, detail) in enumerate(_ALERTS):
             server.execute(_OPEN_ALERT, place + 1, made[10 + place]["name"], condition, detail.format(text=texts[1]))
         server.ids["tenant"] = api.get("/tenants").raise_for_status().json()[0]["tenant_id"]
-        _run([job for job in made[:24] if job["target"]["type"] == "worker"], server, api, texts[0])
+        _run([job for job in made[:24] if job["target"]["type"] == "worker"], server, api, texts[0], triggers)
 
 
 def _created(answer: Any) -> dict[str, Any]:
@@ -141,14 +144,14 @@ def _created(answer: Any) -> dict[str, Any]:
     return found
 
 
-def _run(jobs: Sequence[dict[str, Any]], server: LiveServer, api: Any, text: str) -> None:
+def _run(jobs: Sequence[dict[str, Any]], server: LiveServer, api: Any, text: str, triggers: int) -> None:
     """Trigger jobs, and record what became of their runs: some fail, one is at work."""
     for job in jobs:
-        for _ in range(3):
+        for _ in range(triggers):
             api.post(f"/jobs/{job['job_id']}/trigger", json={"force": True}).raise_for_status()
-    for _ in range(30):
+    for _ in range(10 * triggers):
         api.post(f"/jobs/{server.ids['job']}/trigger", json={"force": True}).raise_for_status()
-    left = 3 * len(jobs) + 30
+    left = triggers * (len(jobs) + 10)
     idle = {"name": "platform/no-worker", "schedule": "manual", "target": {"type": "worker", "handler": "nobody"}}
     nobody = _created(api.post("/jobs", json=idle))["job_id"]
     server.ids["open"] = api.post(f"/jobs/{nobody}/trigger", json={}).raise_for_status().json()["run_id"]

@@ -93,6 +93,7 @@ def test_dead_letters_of_one_error_are_replayed_together_and_their_progress_is_s
     replay = operator.page.locator("#replays li").first
     expect(replay).to_contain_text("done")  # live: nothing is loaded again
     expect(replay).to_contain_text("1 replayed, 10 per second")
+    expect(operator.page.locator("#results tr", has_text="replayed by group")).to_have_count(0)
 
 
 def test_dead_letters_are_filtered_as_one_types_and_those_that_fit_are_replayed(
@@ -204,6 +205,26 @@ def test_jobs_whose_latest_run_failed_come_first_when_sorted_by_it(live: LiveSer
         assert len(run_ids) == 2
         _finish(live, run_ids, {"result": "success"})
         assert listed() == [names[2], names[0]]
+
+
+def test_jobs_sorted_by_dead_letters_show_the_numbers_they_are_sorted_by(live: LiveServer, viewer: Tab) -> None:
+    first = _failed(live, "died twice", "ValueError: no address")
+    _failed(live, "died once", "ValueError: no address")
+    with live.client(live.key("operator")) as api:
+        job_id = api.get(f"/runs/{first}").raise_for_status().json()["job_id"]
+        second = api.post(f"/jobs/{job_id}/trigger", json={}).raise_for_status().json()["run_id"]
+        _finish(live, {second}, {"result": "failed", "error": "ValueError: no address"})
+        again = api.post(f"/jobs/{job_id}/trigger", json={}).raise_for_status().json()["run_id"]
+        _finish(live, {again}, {"result": "success"})
+    viewer.open("/jobs?limit=200")
+    viewer.page.get_by_role("columnheader", name="Dead letters").get_by_role("link").click()
+    expect(viewer.page.get_by_role("columnheader", name="Dead letters (sorted)")).to_be_visible()
+    numbers = [int(text) for text in viewer.page.locator("td[data-label='Dead letters']").all_inner_texts()]
+    assert numbers == sorted(numbers, reverse=True)
+    row = viewer.page.locator("[data-rows] tr", has_text="died twice")
+    expect(row.locator("td[data-label='Failures in a row']")).to_be_empty()
+    row.get_by_role("link", name="2", exact=True).click()
+    expect(viewer.page.get_by_role("heading", name="Of died twice")).to_be_visible()
 
 
 def test_a_dead_letter_is_dismissed_or_replayed_alone(live: LiveServer, open_tab: OpenTab) -> None:

@@ -67,6 +67,24 @@ def test_the_overview_is_live(live: LiveServer, viewer: Tab) -> None:
     expect(letters).not_to_have_text(before)
 
 
+def test_the_first_step_is_taught_until_there_is_a_job(live: LiveServer, open_tab: OpenTab) -> None:
+    with live.client(live.key("admin")) as api:
+        key = api.post("/tenants", json={"name": "beginners"}).raise_for_status().json()["api_key"]
+    tab = open_tab(None)
+    tab.log_in(key)
+    expect(tab.page.get_by_role("heading", name="No jobs yet")).to_be_visible()
+    tab.open("/jobs?sort=next_run")
+    expect(tab.page.get_by_role("heading", name="Nothing is planned")).to_be_visible()
+    tab.open("/")
+    with live.client(key) as api:
+        target = {"type": "worker", "handler": "hello"}
+        api.post("/jobs", json={"name": "first", "schedule": "manual", "target": target}).raise_for_status()
+    expect(tab.page.get_by_role("heading", name="No jobs yet")).to_have_count(0)  # live
+    expect(tab.page.get_by_role("heading", name="Runs per minute")).to_be_visible()
+    tab.open("/jobs?sort=next_run")  # it is not the case that there are no jobs
+    expect(tab.page.get_by_role("heading", name="Nothing is planned")).to_be_visible()
+
+
 def test_jobs_are_found_as_one_types_and_the_address_keeps_it(viewer: Tab) -> None:
     viewer.open("/jobs")
     viewer.page.keyboard.press("/")
@@ -110,7 +128,7 @@ def test_the_keyboard_moves_through_rows_and_pages_and_shows_its_help(viewer: Ta
     viewer.open("/jobs")
     viewer.page.keyboard.press("j")
     viewer.page.keyboard.press("j")
-    second = viewer.page.locator("[data-rows] tr").nth(1).get_by_role("link")
+    second = viewer.page.locator("[data-rows] tr").nth(1).locator(".name a")
     expect(second).to_be_focused()
     viewer.page.keyboard.press("?")
     expect(viewer.page.get_by_role("dialog", name="Keyboard")).to_be_visible()
@@ -118,6 +136,9 @@ def test_the_keyboard_moves_through_rows_and_pages_and_shows_its_help(viewer: Ta
     viewer.page.keyboard.press("g")
     viewer.page.keyboard.press("o")
     expect(viewer.page.get_by_role("heading", name="Overview")).to_be_visible()
+    viewer.open("/runs")
+    viewer.page.keyboard.press("/")
+    expect(viewer.page.get_by_label("Status")).to_be_focused()
 
 
 def test_the_chosen_theme_stays(viewer: Tab) -> None:

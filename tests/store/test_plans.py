@@ -147,6 +147,7 @@ INDEXES = {
     "job_lists.next_by_run": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant", "jobs_pkey"},
     "job_lists.due_together": {"queues_tenant_id_name_key", "timers_of_tenant"},
     "job_lists.next_by_failures": {"dead_letters_of_tenant", "jobs_pkey"},
+    "job_lists.count_letters": {"dead_letters_of_tenant"},
     "job_lists.next_by_last_failure": {"dead_letters_of_tenant"},
     "job_history.days": {"attempts_of_run", "outcomes_pkey"},
     "job_history.versions": {"job_versions_pkey", "audit_log_by_age"},

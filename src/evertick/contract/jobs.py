@@ -63,7 +63,8 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
         JobSort,
         Meta(
             description="`created` has the oldest first, `name` compares byte by byte. `next_run` lists jobs that fire"
-            " next, `failures` those with most of the newest dead letters; both leave out all others."
+            " next, `last_status` those whose latest run has failed, the latest failure first, `failures` those with"
+            " most of the newest 10,000 dead letters; each leaves out all others."
         ),
     ] = JobSort.CREATED
     finished: Annotated[bool, Meta(description="False leaves out jobs whose last tick has passed.")] = True

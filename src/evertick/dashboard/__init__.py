@@ -33,8 +33,9 @@ How a page is made
    one types, swaps `#results`, keeps the URL), `data-preview="url"` with `data-into="#id"` on a form (posts what is
    typed, and shows the fragment that comes back; with `data-preview-now` also at once), `data-continue` on a form that
    goes on by itself, `data-bulk` on a form of rows to select, `data-confirm="dialog-id"` on a link to the
-   dialog (with `data-refresh="url"` a fragment is fetched as it opens), `data-rows` on a
-   table body (`j`, `k`, `x`, Enter), `data-search` on the field that `/` focuses, `data-copy="#id"`,
+   dialog (with `data-refresh="url"` a fragment is fetched as it opens), `data-outdates-results` on a fragment (when
+   its value changes, `#results` is fetched again), `data-rows` on a table body (`j`, `k`, `x`, Enter),
+   `data-search` on the field that `/` focuses (else it is the first of a form for searches), `data-copy="#id"`,
    `data-toggle="#id"`. Times are `<time>` elements by the macro `ago`: the script keeps them current, in the zone of
    the browser. A fragment that comes leaves an open dialog as it is.
 

@@ -41,6 +41,7 @@ async def jobs_page(request: AuthenticatedRequest, query: JobsPageQuery) -> Resp
         request,
         "jobs.html",
         found=found,
+        letters=await reading.count_letters(request.tenant, found.items),
         query=given,
         sort=sort,
         statuses=[("", "Any status"), *((each.value, each.value.capitalize()) for each in JobStatus)],

@@ -38,8 +38,7 @@ class LinkedNeed(NamedTuple):
 @routes.operation("GET", "/", KeyRole.VIEWER, _PAGE)
 async def overview_page(request: AuthenticatedRequest) -> Response:
     """The overview."""
-    has_jobs = bool((await reading.list_jobs(request.tenant, limit=1)).items)
-    return render(request, "overview.html", has_jobs=has_jobs, **await _figures(request))
+    return render(request, "overview.html", **await _figures(request))
 
 
 @routes.operation("GET", "/overview/live", KeyRole.VIEWER, _PAGE)
@@ -55,13 +54,15 @@ async def overview_live(request: AuthenticatedRequest) -> Response:
 async def _figures(request: AuthenticatedRequest) -> dict[str, Any]:
     overview = await request.services.overviews.get(request.tenant)
     stats = await request.services.stats(request.tenant.tenant_id)
+    totals = _totals(overview)
     return {
         "overview": overview,
+        "has_jobs": any(totals.values()) or bool((await reading.list_jobs(request.tenant, limit=1)).items),
         "stats": stats,
         "bars": [*map(_past_bar, overview.past), *map(_planned_bar, overview.planned)],
         "rates": [past.succeeded + past.failed + past.other for past in overview.past[:-1] if past is not None],
         "ratio": _success_ratio(overview),
-        "totals": _totals(overview),
+        "totals": totals,
         "is_partial": any(each is not None and each.is_partial for each in (*overview.past, *overview.planned)),
         "needs": [_linked(need) for need in overview.needs],
     }

@@ -37,11 +37,13 @@
 
   // Puts the elements of a fragment in the place of those with the same ids.
   const swap = (html) => {
+    const before = $("[data-outdates-results]")?.dataset.outdatesResults;
     for (const fresh of $$("[id]", parse(html)).filter((each) => !each.parentElement?.closest("[id]"))) {
       const old = document.getElementById(fresh.id);
       if (old) morph(old, fresh);
     }
     refresh();
+    if ($("[data-outdates-results]")?.dataset.outdatesResults !== before) showResults(location.href);
   };
 
   const get = async (url, options = {}) => {
@@ -217,7 +219,11 @@
   };
   let isGoing = 0;
   const KEYS = {
-    "/": () => { const field = $("[data-search]"); field?.focus(); field?.select(); },
+    "/": () => {
+      const field = $("[data-search]") ?? $("form[role=search] :is(input, select):not([type=hidden])");
+      field?.focus();
+      field?.select?.();
+    },
     "?": () => $("#help")?.showModal(),
     j: () => move(1),
     k: () => move(-1),

@@ -54,6 +54,13 @@ class JobsPage(NamedTuple):
     last_looked_at: int | None
 
 
+class LetterCount(NamedTuple):
+    """How many of its tenant's newest dead letters are a job's."""
+
+    job_id: int
+    letters: int
+
+
 _SQL = statements.load("job_lists")
 _PAGE = _SQL["page"].values(int)
 _FITTING = _SQL["fitting"].values(int)
@@ -61,6 +68,7 @@ _NEXT_BY_NAME = _SQL["next_by_name"].rows(Candidate)
 _NEXT_BY_RUN = _SQL["next_by_run"].rows(_NextRun)
 _DUE_TOGETHER = _SQL["due_together"].values(int)
 _NEXT_BY_FAILURES = _SQL["next_by_failures"].rows(Candidate)
+_COUNT_LETTERS = _SQL["count_letters"].rows(LetterCount)
 _NEXT_BY_LAST_FAILURE = _SQL["next_by_last_failure"].rows(Candidate)
 _LAST_LOOKED_AT = _SQL["last_looked_at"].values(int)
 _LAST_CHARACTER = chr(0x10FFFF)
@@ -145,6 +153,10 @@ async def next_by_failures(
         most=most,
         most_letters=MAX_LETTERS,
     )
+
+
+async def count_letters(connection: Connection, tenant_id: int, job_ids: list[int]) -> list[LetterCount]:
+    return await _COUNT_LETTERS.all(connection, tenant_id=tenant_id, job_ids=job_ids, most_letters=MAX_LETTERS)
 
 
 async def next_by_last_failure(

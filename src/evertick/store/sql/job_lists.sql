@@ -176,6 +176,18 @@ SELECT failing.job_id, (failing.letters::text || '.' || failing.job_id::text) AS
  ORDER BY failing.letters DESC, failing.job_id
  LIMIT :most::integer;
 
+-- name: count_letters
+-- Of some jobs how many of the tenant's newest dead letters are theirs: the numbers that `next_by_failures` orders by.
+-- Jobs without any are left out. Index: dead_letters_of_tenant.
+SELECT newest.job_id, count(*) AS letters
+  FROM (SELECT job_id
+          FROM dead_letters
+         WHERE tenant_id = :tenant_id::bigint
+         ORDER BY died_at DESC
+         LIMIT :most_letters::integer) AS newest
+ WHERE newest.job_id = ANY(:job_ids::bigint[])
+ GROUP BY newest.job_id;
+
 -- name: next_by_last_failure
 -- A tenant's next jobs by their newest dead letter, of its newest ones, the latest death first. Index:
 -- dead_letters_of_tenant.

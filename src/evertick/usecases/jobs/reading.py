@@ -1,7 +1,7 @@
 """Reading jobs: one by id or by name, and lists."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from evertick.contract.job import Job
@@ -110,6 +110,14 @@ async def list_jobs(
     keys, following = await _keys(tenant, _row_filter(filters), most, cursor)
     rows = await jobs.view(tenant.pool, tenant.tenant_id, keys)
     return Page(tuple(map(job_of, rows)), following)
+
+
+async def count_letters(tenant: TenantContext, listed: Sequence[Job]) -> dict[str, int]:
+    """How many dead letters jobs have, by their ids: the numbers that `JobSort.FAILURES` orders by."""
+    if not listed:
+        return {}
+    counted = await job_lists.count_letters(tenant.pool, tenant.tenant_id, [job_key(job.job_id) for job in listed])
+    return {format_id(Prefix.JOB, each.job_id): each.letters for each in counted}
 
 
 async def list_ids(tenant: TenantContext, filters: JobFilters, *, most: int, cursor: str | None = None) -> Page[str]:
