@@ -185,6 +185,7 @@ async def _attack(admin: Caller, tmp_path: Path, *options: str) -> None:
     (tmp_path / "schemathesis.toml").write_text(CONFIG.format(key=admin.key), encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         *(str(SCHEMATHESIS), "run", f"{admin.base_url}openapi.json"),
+        *("--suppress-health-check", "too_slow"),  # a busy machine takes long to make examples
         *options,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

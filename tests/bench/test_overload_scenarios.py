@@ -15,8 +15,8 @@ GROWTH_MB = 8
 """What a process may grow by while it is overloaded, because allocators keep some memory. In the second half of the
 campaign that is 140 bytes for each run."""
 RATIO = 4.0
-"""How much later small tenants may be beside large ones. The goal is 2; on an idle machine single runs gave 1.4 and 2.7,
-because the lag alone varies by a factor of two (decision 20)."""
+"""How much later small tenants may be beside large ones. The goal is 2; on an idle machine single runs gave 1.4 and
+2.7, because the lag alone varies by a factor of two (decision 20)."""
 
 
 def overload(server: postgres.Server, seconds: int, *options: str) -> dict[str, Any]:

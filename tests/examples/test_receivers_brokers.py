@@ -76,7 +76,7 @@ class Site:
                 await self._consume_nats()
 
     async def _consume_redis(self) -> None:
-        async with Redis.from_url(self.broker.server.url) as redis:
+        async with Redis.from_url(self.broker.server.url, socket_timeout=60) as redis:
             await redis.xgroup_create(DESTINATION, "billing", id="0", mkstream=True)
             await self.guide.consume_redis(redis, self.client, self.pool)
 

@@ -13,6 +13,7 @@ from evertick.domain.ids import partition_of
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, backlog, loading
+from evertick.roles.scheduler.batch_size import SHARED_BATCH
 from evertick.store.engine import timers
 from evertick.store.engine.timers import Stream, Stretch
 from hooked_pool import Run, hooked
@@ -407,8 +408,10 @@ async def test_tenants_fire_by_their_weights_while_more_is_due_than_fires(
         left.append(await left_by(connection, "tenant_id"))
     # The first batch does not wait until all that was read has left the wheel.
     fired = {tenant_id: left[0][tenant_id] - left[-1][tenant_id] for tenant_id in weights}
+    # On a busy machine a batch is small: then a turn more or less is more than its part.
+    turn = SHARED_BATCH / 7
     for tenant_id, weight in weights.items():
-        assert fired[tenant_id] / sum(fired.values()) == pytest.approx(weight / 7, rel=0.05)
+        assert fired[tenant_id] == pytest.approx(sum(fired.values()) * weight / 7, rel=0.05, abs=turn * weight)
 
 
 async def test_low_goes_on_firing_beside_a_flood_of_high(

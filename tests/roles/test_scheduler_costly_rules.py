@@ -27,7 +27,7 @@ from evertick.store.engine.timers import Timer
 from roles.costly import add_costly_jobs, costly_rules, fired, held_thread, loop_work, slow_rules
 
 MANY = 400
-SHORT = 0.2
+SHORT = 1.0
 """Processor seconds: a batch takes some of them. Planning so many costly rules at once takes seconds."""
 COUNTED = "FREQ=HOURLY;INTERVAL=7;BYHOUR=9;COUNT=100000"
 LONG_AGO = -60_000_000_000
