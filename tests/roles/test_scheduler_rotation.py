@@ -181,6 +181,21 @@ async def test_firing_has_more_read_as_soon_as_there_is_room(
     await assert_each_fired_once(connection, 180)
 
 
+@pytest.mark.usefixtures("seldom")
+async def test_the_last_stream_of_many_is_read_on_when_the_others_have_had_their_turns(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each step all is read that is urgent, before anything fires: as if firing were slow."""
+    keep(monkeypatch, 20)
+    await flood(connection, 100, fire_at=now_at - HOUR)
+    for tenant_id in range(2, 42):
+        await flood(connection, 2, fire_at=now_at - HOUR, tenant_id=tenant_id, partitions=2)
+    await load_all(node)
+    while await node.firing.fire_batch():
+        await load_all(node)
+    await assert_each_fired_once(connection, 180)
+
+
 async def test_queued_runs_that_wait_their_turn_do_not_count_as_left(
     connection: asyncpg.Connection, now_at: datetime
 ) -> None:

@@ -91,8 +91,8 @@ class _Partition:
     """A partition with a backlog, and its current rotation through the streams.
 
     `after`: the last stream that was looked at. `streams`: how many have a backlog, as far as known. `is_cut`: memory
-    was full before all streams were in it. `is_complete`: what is due before the boundary was in memory when that
-    was set, so that only what no wake-up named is missing.
+    was full before all streams were in it. `has_turns`: some streams that have more wait for their turn. `is_complete`:
+    what is due before the boundary was in memory when that was set, so that only what no wake-up named is missing.
     """
 
     def __init__(self, number: int, before_at: datetime, now_at: datetime, load: Load, *, is_complete: bool) -> None:
@@ -105,6 +105,7 @@ class _Partition:
         self.floor_at = BEGINNING_AT
         self.streams = 1
         self.rotations = 0
+        self.has_turns = False
         self._begin_rotation(now_at)
 
     def _begin_rotation(self, now_at: datetime) -> None:
@@ -211,9 +212,13 @@ class Backlog:
         self._raised.add(partition)
         if not is_complete:
             known.is_complete = False
-            for share in known.shares.values():  # each may have more now
-                share.refill(self._refill_below(known, share.stream))
+            self._refill(known)
         return True
+
+    def _refill(self, partition: _Partition) -> None:
+        """Have streams read on: each may have more now."""
+        for share in partition.shares.values():
+            share.refill(self._refill_below(partition, share.stream))
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget partitions. A reading of them that is under way does not count."""
@@ -387,8 +392,11 @@ class Backlog:
         if partition.end_rotation(now_at):
             self.drop([partition.number])
             self._ended(partition.number)
-        # Streams that have their turns in memory are read on by the next rotation only.
-        partition.is_cut = is_rotating and has_read
+        # Streams that have their turns in memory are read on by the next rotation only: when there is room again.
+        partition.is_cut = is_rotating and (has_read or self._used(partition) > self._place // 2)
+        if partition.has_turns and not partition.is_cut:
+            partition.has_turns = False
+            self._refill(partition)
 
     def _is_missing(self, partition: _Partition, first: FirstOfStream) -> bool:
         if not partition.is_complete and first.stream not in partition.shares:
@@ -435,8 +443,10 @@ class Backlog:
             if timer.stream in counts:
                 counts[timer.stream] += 1
         for stream, share in current.items():
+            partition = self._partitions[stream.partition]
             has_more = counts[stream] >= sizes[share]
-            share.refill(self._refill_below(self._partitions[stream.partition], stream) if has_more else 0)
+            share.refill(self._refill_below(partition, stream) if has_more else 0)
+            partition.has_turns |= has_more and not share.refill_below
 
     def _is_current(self, share: StreamShare) -> bool:
         partition = self._partitions.get(share.stream.partition)
