@@ -20,7 +20,7 @@ def test_elsewhere():
 def test_a_run_without_a_server_says_what_it_did_not_test(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(SKIPPING, encoding="utf-8")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "missing_servers", "--rootdir", str(tmp_path), str(tmp_path)]
-    variables = {**os.environ, "PYTHONPATH": str(TESTS)}
+    variables = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""}
     run = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
     assert "NOT TESTED WITH KAFKA: run `make servers` (2 skipped)" in run.stdout
     assert "not on this system" not in run.stdout

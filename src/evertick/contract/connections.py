@@ -186,6 +186,17 @@ def settings_in_force(kind: str, settings: str) -> dict[str, Any]:
     return asdict(msgspec.json.decode(settings, type=lenient(SETTINGS[kind])))
 
 
+_WHO_GETS_SECRETS = (
+    *("bootstrap_servers", "servers", "host", "port", "endpoint_url", "region"),
+    *("security_protocol", "tls", "tls_ca"),
+)
+
+
+def has_moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether others may get the secrets of a connection: another server, or who listens on the way."""
+    return any(before.get(name) != after.get(name) for name in _WHO_GETS_SECRETS)
+
+
 def unused_in(kind: str, settings: Mapping[str, Any], secrets: Collection[str]) -> list[str]:
     """What a connection has and does not use: its owner may believe that it logs in, or checks a certificate."""
     protocol = str(settings.get("security_protocol", "SASL_SSL"))  # Kafka has it

@@ -107,6 +107,21 @@ async def test_a_replaced_connection_keeps_the_secrets_that_are_not_given(
     assert (await tenants.stored(connection, 1)).bytes == stored + audited
 
 
+@pytest.mark.parametrize("moved", [{"servers": ["other.example.invalid"]}, {"tls": False}])
+async def test_a_connection_to_another_server_needs_its_secrets_again(admin: Caller, moved: dict[str, Any]) -> None:
+    """Who may edit a connection must not learn its secrets from a server of theirs."""
+    first = to_nats(secrets={"token": PASSWORD})
+    made = await admin.put("/connections/orders", json=first)
+    other = to_nats(settings={**first["settings"], **moved})
+    refused = await admin.put("/connections/orders", json=other)
+    assert pointers(refused) == ["/secrets/token"]
+    assert (await admin.get("/connections/orders")).json() == made.json()
+    for given in (PASSWORD, ""):
+        assert (await admin.put("/connections/orders", json={**other, "secrets": {"token": given}})).status_code == 200
+    renamed = to_nats(settings={**other["settings"], "username": "evertick"})
+    assert (await admin.put("/connections/orders", json=renamed)).status_code == 200
+
+
 async def test_secrets_are_sealed_and_in_no_log(
     admin: Caller, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,10 +1,11 @@
 """A tenant's connections to message brokers: they are made, shown without their secrets, tested and removed."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import cached_property
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from evertick.config.settings import Settings
 from evertick.contract.connections import (
@@ -12,6 +13,7 @@ from evertick.contract.connections import (
     BrokerConnection,
     ConnectionCheck,
     NewConnection,
+    has_moved,
     read_connection,
     settings_in_force,
     unused_in,
@@ -123,6 +125,7 @@ async def create(tenant: TenantContext, fields: object, seal: Seal) -> BrokerCon
 
 async def put(tenant: TenantContext, name: str, fields: object, seal: Seal) -> tuple[BrokerConnection, bool]:
     """Create or replace a connection, and say whether it is new. Secrets that are not given stay as they are.
+    With another server they have to be given: who may edit a connection must not learn its secrets there.
 
     ConnectionInUse: it would be of another type, and jobs or the sink of events use it. Dispatchers know within
     seconds.
@@ -139,6 +142,7 @@ async def put(tenant: TenantContext, name: str, fields: object, seal: Seal) -> t
         if before.type != new.type:
             await _check_unused(session, before)
         kept = before.open(seal) if before.type == new.type else {}
+        _check_secrets(before, new, kept)
         return await broker_connections.replace(session, key, _content(new, kept), seal)
 
     row = await tenant.in_transaction(work)
@@ -178,6 +182,14 @@ async def _check_unused(session: Session, row: ConnectionRow) -> None:
         raise ConnectionInUse(row.name, f"{number} jobs name it; give them another one, or delete them")
     if await broker_connections.is_of_sink(session, row.key):
         raise ConnectionInUse(row.name, "the sink of events names it; give that another one, or remove it")
+
+
+def _check_secrets(before: ConnectionRow, new: NewConnection, kept: Mapping[str, str]) -> None:
+    """Refuse to send secrets elsewhere that were not given again."""
+    missing = sorted(kept.keys() - new.secrets.keys())
+    if missing and has_moved(settings_in_force(before.type, before.settings), asdict(new.settings)):
+        reason = "must be given again, or emptied: the connection has another server or other TLS settings now"
+        raise InvalidFields([Fault(f"/secrets/{name}", reason) for name in missing])
 
 
 def _content(new: NewConnection, kept: dict[str, str]) -> Content:
