@@ -266,7 +266,7 @@ def test_a_password_in_a_url_is_refused_and_shown_nowhere() -> None:
 
 @pytest.mark.parametrize("beside", [None, 2**70])
 def test_a_number_that_json_cannot_say_is_refused_and_not_sent_as_null(beside: int | None) -> None:
-    payload = {"beside": beside, "rates": [1.5, math.nan, {"a/b": -math.inf}]}
+    payload = {"beside": beside, "rates": (1.5, math.nan, {"a/b": -math.inf})}
     with Client("http://127.0.0.1:1", "evt_x") as client, pytest.raises(InvalidFields) as error:
         client.jobs.create(name="report", schedule=NOON, target=worker_target(), payload=payload)
     reason = "is NaN or infinite: JSON has no such number"

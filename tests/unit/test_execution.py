@@ -211,7 +211,7 @@ async def test_attempts_of_a_batch_that_are_stopped_are_cancelled_and_end_once()
 async def test_what_has_ended_in_this_turn_of_the_event_loop_is_not_lost_with_its_lease() -> None:
     site = Batches(3)
     site.handler.batches[0][0].finish(SUCCEEDED)
-    assert site.execution.drop([1]) == 2
+    assert site.execution.drop([1]) == (0, 2)
     assert sorted(site.handler.cancelled) == [1, 2]
     await asyncio.sleep(0)
     assert [None if ended is None else ended[1] for ended in site.ended] == [None, None, SUCCEEDED]

@@ -145,7 +145,7 @@ def _not_finite(value: object, at: str) -> Iterator[str]:
     """The pointers to numbers that are not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         yield at
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | tuple):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _not_finite(item, below(at, name))
 

@@ -188,7 +188,7 @@ def settings_in_force(kind: str, settings: str) -> dict[str, Any]:
 
 _WHO_GETS_SECRETS = (
     *("bootstrap_servers", "servers", "host", "port", "endpoint_url", "region"),
-    *("security_protocol", "tls", "tls_ca"),
+    *("security_protocol", "sasl_mechanism", "tls", "tls_ca"),
 )
 
 

@@ -154,14 +154,12 @@ class Execution:
     def halt_all(self, stop: Stop) -> None:
         self.halt(list(self._running), stop)
 
-    def drop(self, lease_ids: Collection[int]) -> int:
-        """Give up the attempts of leases that are lost, and say how many there are."""
+    def drop(self, lease_ids: Collection[int]) -> tuple[int, int]:
+        """Give up the attempts of leases that are lost, and say how many of them waited and how many run."""
         running = [each for each in self._running if each.attempt.lease_id in lease_ids and not each.is_over]
         waiting = self._take(lambda attempt: attempt.lease_id in lease_ids)
-        for attempt in waiting:
-            self._gone(attempt)
         self.halt(running, Stop.LOST)
-        return len(waiting) + len(running)
+        return len(waiting), len(running)
 
     @property
     def is_stuck(self) -> bool:

@@ -282,9 +282,10 @@ class Executor:
         self._heartbeat.alive()
         self.held_leases.keep(self.recorder.stalled_leases)
         if lost := self.held_leases.drop_lost(self._monotonic() if self._source.drops_expired else None):
-            count = self._execution.drop(lost)
+            waited, running = self._execution.drop(lost)
             self._source.forget(lost)
-            if count:
+            self.counters.lost += waited  # those that run count when they have stopped
+            if count := waited + running:
                 logger.warning(
                     "%d attempts of %s were lost with their leases or cancelled",
                     count,

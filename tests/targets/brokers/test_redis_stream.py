@@ -122,6 +122,11 @@ async def test_a_user_needs_no_more_than_to_add_to_streams(server: RedisServer) 
     assert "NOPERM" in str(failure)
     assert (failure.retryable, failure.is_broker_down) == (False, False)
     assert len(await entries(server, "orders")) == 1
+    other = settings(server, username="adder", database=3)
+    async with publishing(open_publisher, other, {"password": PASSWORD}) as redis:
+        failure = await failure_of(redis.publish(message(stream="orders")))
+    assert "select" in str(failure)
+    assert (failure.retryable, failure.is_broker_down) == (True, True), "no fault of the message"
 
 
 async def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_away(

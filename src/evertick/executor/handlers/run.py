@@ -32,6 +32,7 @@ ERROR_BYTES = 4096
 PROGRESS_CHARACTERS = 200
 _FRAMES = 12
 _OWN_FILES = f"{Path(__file__).parents[2]}{os.sep}"
+_DELIVERING = tuple(f"{_OWN_FILES}{package}{os.sep}" for package in ("roles", "targets"))
 
 
 class DoNotRetry(EvertickError):  # noqa: N818 - an instruction
@@ -254,11 +255,14 @@ def excerpt_of(value: Any) -> str:
 def users_traceback(error: BaseException) -> TracebackType | None:
     """The traceback without our own frames, which are outside of the handler's and between those of middleware.
 
-    None if there are no others: the handler could not be called.
+    None if there are no others, because the handler could not be called, or if it was a delivery, which is all ours.
     """
     users: TracebackType | None = None
     for each in reversed(list(_steps(error.__traceback__))):
-        if not each.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        file = each.tb_frame.f_code.co_filename
+        if file.startswith(_DELIVERING):
+            return None
+        if not file.startswith(_OWN_FILES):
             users = TracebackType(users, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return users
 

@@ -131,7 +131,10 @@ class RedisStream(Connection):
             except PublishFailed as refused:
                 raise refused if refused.is_broker_down else broker_down(_CREDENTIALS) from refused
         if database:
-            await self.ask(b"SELECT", b"%d" % database)
+            try:
+                await self.ask(b"SELECT", b"%d" % database)
+            except NotPermitted as refused:  # no fault of any message
+                raise broker_down(str(refused)) from refused
         try:
             # A server that wants a password, or is not ready, says so to a short command. It does not read a long one.
             await self.ask(b"PING")
