@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from browser.browsing import Tab
 from browser.conftest import OpenTab
@@ -121,6 +121,31 @@ def test_dead_letters_are_filtered_as_one_types_and_those_that_fit_are_replayed(
     expect(operator.page.get_by_text("No dead letter fits")).to_be_visible()
     operator.open("/dead-letters?error=amount")
     expect(rows.filter(has_text="another error")).to_have_count(1)
+
+
+def test_a_replay_that_ends_while_a_filter_is_fetched_leaves_the_filter(live: LiveServer, open_tab: OpenTab) -> None:
+    _failed(live, "filtered meanwhile", "LookupError: no such invoice")
+    _failed(live, "replayed meanwhile", "BlockingIOError: try again")
+    operator = open_tab("operator")
+    operator.open("/dead-letters")
+    held: list[Route] = []
+    is_holding = True
+
+    def hold(route: Route) -> None:
+        held.append(route) if is_holding else route.continue_()
+
+    operator.page.route(re.compile("error=invoice"), hold)
+    with operator.page.expect_request(re.compile("error=invoice")):
+        operator.page.locator("#filter-error").fill("invoice")
+    replay = {"filter": {"error": "BlockingIOError"}, "background": True}
+    with live.client(live.key("operator")) as api:
+        api.post("/dead-letters:replay", json=replay).raise_for_status()
+    expect(operator.page.locator("#replays li").first).to_contain_text("BlockingIOError")  # live
+    is_holding = False
+    for route in held:
+        route.continue_()
+    expect(operator.page).to_have_url(re.compile(r"\?error=invoice"))
+    expect(operator.page.locator("#letters tbody tr")).to_have_count(1)
 
 
 def test_a_run_shows_each_leg_of_its_way(live: LiveServer, viewer: Tab) -> None:

@@ -43,7 +43,7 @@
       if (old) morph(old, fresh);
     }
     refresh();
-    if ($("[data-outdates-results]")?.dataset.outdatesResults !== before) showResults(location.href);
+    if ($("[data-outdates-results]")?.dataset.outdatesResults !== before) showResults();
   };
 
   const get = async (url, options = {}) => {
@@ -111,9 +111,10 @@
       timer = setTimeout(() => work(...given), milliseconds);
     };
   };
-  let asked = 0;
-  const showResults = async (url) => {
+  let asked = 0, results = location.href;
+  const showResults = async (url = results) => {
     const number = ++asked;
+    results = url; // before the answer is here: what outdates the results must not bring back the filter before
     const response = await get(url);
     const html = await response.text();
     if (number !== asked || !response.ok) return;
