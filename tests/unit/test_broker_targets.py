@@ -84,6 +84,76 @@ def test_a_template_takes_fields_of_the_payload() -> None:
     assert read({**KAFKA, "key": "{{payload.account}}"}, schedule="manual").key == "{{payload.account}}"
 
 
+QUEUES = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "text", "reason"),
+    [
+        ("kafka", "topic", "invoices/eu", "1 to 249 letters, digits"),
+        ("kafka", "topic", "a" * 250, "at most 249 characters"),
+        ("kafka", "topic", "..", "neither '.' nor '..'"),
+        ("kafka", "topic", "", "1 to 249 letters, digits"),
+        ("nats", "subject", "orders. new", "without spaces"),
+        ("nats", "subject", "orders..new", "words with a dot between two of them"),
+        ("nats", "subject", ".orders", "words with a dot between two of them"),
+        ("nats", "subject", "orders.*", "'*' and '>'"),
+        ("nats", "subject", "orders.>", "'*' and '>'"),
+        ("nats", "subject", "orders..{{payload.account}}", "words with a dot between two of them"),
+        ("nats", "subject", "{{payload.account}}.*", "'*' and '>'"),
+        ("nats", "subject", "$JS.API.STREAM.DELETE.{{payload.account}}", "must not begin with $JS or $SYS"),
+        ("rabbitmq", "routing_key", "é" * 128, "at most 255 bytes, not 256"),
+        ("rabbitmq", "exchange", "a b", "visible characters"),
+        ("sqs", "queue_url", QUEUES, "must be the URL of a queue"),
+        ("sqs", "queue_url", QUEUES + "my orders", "must be the URL of a queue"),
+        ("sqs", "queue_url", QUEUES + "orders.new", "letters, digits, '-' and '_'"),
+        ("sqs", "queue_url", QUEUES + "o" * 81, "up to 80"),
+    ],
+)
+def test_an_address_that_its_broker_cannot_have_is_refused(kind: str, field: str, text: str, reason: str) -> None:
+    required = {"rabbitmq": {"routing_key": "a"}}
+    target = {"type": kind, "connection": "orders", **required.get(kind, {}), field: text}
+    found = faults(target, payload={"account": "a"})
+    assert list(found) == [f"/target/{field}"]
+    assert reason in found[f"/target/{field}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "text"),
+    [
+        ("kafka", "topic", ".invoices_v2-eu"),
+        ("kafka", "topic", "a" * 249),
+        ("nats", "subject", "orders.größe.{{payload.account}}"),
+        ("nats", "subject", "$KV.prices.a"),
+        ("rabbitmq", "routing_key", "orders new.é"),
+        ("rabbitmq", "routing_key", "a" * 255),
+        ("sqs", "queue_url", QUEUES + "o" * 75 + ".fifo"),
+        ("sqs", "queue_url", "http://localhost:9324/queue/orders_2-b"),
+    ],
+)
+def test_an_address_that_its_broker_can_have_is_taken(kind: str, field: str, text: str) -> None:
+    target = {"type": kind, "connection": "orders", field: text}
+    assert getattr(read(target, payload={"account": "a"}), field) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "text", "value", "reason"),
+    [
+        ("nats", "subject", "orders.{{payload.account}}", "a b", "makes the subject 'orders.a b', which must be words"),
+        ("nats", "subject", "orders.{{payload.account}}", "", "makes the subject 'orders.', which must be words"),
+        ("nats", "subject", "{{payload.account}}.API.INFO", "$JS", "which must not begin with $JS or $SYS"),
+        ("rabbitmq", "routing_key", "o.{{payload.account}}", "a" * 254, "which must have at most 255 bytes, not 256"),
+    ],
+)
+def test_a_payload_that_makes_an_address_of_no_use_is_refused(
+    kind: str, field: str, text: str, value: str, reason: str
+) -> None:
+    target = {"type": kind, "connection": "orders", field: text}
+    found = faults(target, payload={"account": value})
+    assert list(found) == ["/payload"]
+    assert reason in found["/payload"]
+
+
 def test_a_target_names_a_connection_of_its_type() -> None:
     target = RedisStreamTarget(connection="orders", stream="s")
     check_connection(target, {"orders": "redis_stream"})

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from evertick.contract import patterns
 from evertick.contract.annotations import accepted, checked
+from evertick.contract.derived import lenient
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
-from evertick.domain.gate import parse_key, render_key
+from evertick.domain.gate import PayloadField, parse_key, render_key
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import MAX_HEADERS, check_headers
 
@@ -23,7 +24,10 @@ URL_MAX_LENGTH = 2048
 MAX_STREAM_LENGTH = 1_000_000_000
 
 _is_connection_name = re.compile(patterns.CONNECTION).fullmatch
-_is_address = re.compile(patterns.ADDRESS).fullmatch
+_is_exchange = re.compile(patterns.EXCHANGE).fullmatch
+_is_topic = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}").fullmatch
+_is_subject = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*").fullmatch
+_OWN_SUBJECTS = ("$JS", "$SYS")
 _has_control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 
@@ -49,29 +53,58 @@ def check_connection_name(name: str, at: str, faults: Faults) -> None:
         faults.add(at, "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter")
 
 
-def check_address(text: str, at: str, faults: Faults) -> None:
-    if not _is_address(text):
-        faults.add(at, f"must be 1 to {ADDRESS_MAX_LENGTH} visible characters")
+def check_topic(text: str, at: str, faults: Faults) -> None:
+    if not _is_topic(text):
+        faults.add(at, "must be 1 to 249 letters, digits, '.', '_' and '-' of ASCII, and neither '.' nor '..'")
+
+
+def subject_fault(subject: str) -> str | None:
+    """Why nothing can be published to a subject of NATS; None: something can."""
+    if not _is_subject(subject):
+        return "must be words with a dot between two of them, without spaces, '*' and '>'"
+    if subject.split(".", 1)[0] in _OWN_SUBJECTS:  # an answer to a request is not the PubAck of a stream
+        return f"must not begin with {' or '.join(_OWN_SUBJECTS)}, which are for requests to NATS itself"
+    return None
+
+
+def routing_key_fault(key: str) -> str | None:
+    """Why RabbitMQ cannot have a routing key; None: it can."""
+    size = len(key.encode(errors="replace"))
+    return None if size <= ADDRESS_MAX_LENGTH else f"must have at most {ADDRESS_MAX_LENGTH} bytes, not {size}"
+
+
+_FAULTS = {"subject": subject_fault, "routing_key": routing_key_fault}
+"""Fields that not every text fits, and what says why. Keys, streams of Redis and groups of SQS can be any text."""
 
 
 def check_address_template(text: str, at: str, faults: Faults) -> None:
+    name = at.rpartition("/")[2]
     try:
-        parse_key(at.rpartition("/")[2], text)
+        pieces = parse_key(name, text)
     except InvalidInput as refused:
         faults.add(at, refused.reason)
         return
     if _has_control(text):
         faults.add(at, "must not contain line breaks or other control characters")
+        return
+    # With a letter in place of each field of the payload, what remains can be judged.
+    rendered = "".join("x" if isinstance(piece, PayloadField) else piece for piece in pieces)
+    if name in _FAULTS and (fault := _FAULTS[name](rendered)) is not None:
+        faults.add(at, fault)
 
 
 def check_queue_url(url: str, at: str, faults: Faults) -> None:
     if len(url) > URL_MAX_LENGTH or not re.fullmatch(patterns.QUEUE_URL, url):
-        faults.add(at, "must be the URL of a queue, such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders")
+        faults.add(
+            at,
+            "must be the URL of a queue, such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders; the name of"
+            " a queue has up to 80 letters, digits, '-' and '_', with '.fifo' at the end if it is FIFO",
+        )
 
 
 def check_exchange(name: str, at: str, faults: Faults) -> None:
-    if name:  # the empty one is the default exchange
-        check_address(name, at, faults)
+    if not _is_exchange(name):  # the empty one is the default exchange
+        faults.add(at, f"must be at most {ADDRESS_MAX_LENGTH} visible characters")
 
 
 ConnectionName = Annotated[
@@ -79,9 +112,15 @@ ConnectionName = Annotated[
     Meta(description="The name of a connection of the tenant.", extra_json_schema={"pattern": patterns.CONNECTION}),
     checked(check_connection_name),
 ]
-Address = Annotated[str, Meta(extra_json_schema={"pattern": patterns.ADDRESS}), checked(check_address)]
+Topic = Annotated[str, Meta(max_length=249), accepted(pattern=patterns.TOPIC), checked(check_topic)]
 AddressTemplate = Annotated[
     str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_address_template)
+]
+RoutingKey = Annotated[
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.ROUTING_KEY), checked(check_address_template)
+]
+Subject = Annotated[
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.SUBJECT), checked(check_address_template)
 ]
 Exchange = Annotated[
     str,
@@ -129,7 +168,7 @@ class BrokerTarget(BrokerAddress, frozen=True, kw_only=True):
 class KafkaTarget(BrokerTarget, frozen=True, kw_only=True, tag="kafka"):
     """A record of a topic. Records with the same `key` keep their order; unless given it is the job's id."""
 
-    topic: Address
+    topic: Topic
     key: AddressTemplate | None = None
 
 
@@ -137,7 +176,7 @@ class RabbitmqTarget(BrokerTarget, frozen=True, kw_only=True, tag="rabbitmq"):
     """A persistent message to an exchange. Without one, `routing_key` is the name of a queue."""
 
     exchange: Exchange = ""
-    routing_key: AddressTemplate
+    routing_key: RoutingKey
 
 
 class RedisStreamTarget(BrokerTarget, frozen=True, kw_only=True, tag="redis_stream"):
@@ -150,7 +189,7 @@ class RedisStreamTarget(BrokerTarget, frozen=True, kw_only=True, tag="redis_stre
 class NatsTarget(BrokerTarget, frozen=True, kw_only=True, tag="nats"):
     """A message to a subject that a stream of JetStream stores."""
 
-    subject: AddressTemplate
+    subject: Subject
 
 
 class SqsTarget(BrokerTarget, frozen=True, kw_only=True, tag="sqs"):
@@ -165,6 +204,13 @@ TEMPLATES = ("key", "routing_key", "stream", "subject", "group_id")
 """Fields that may name fields of the payload."""
 
 _COMMON = frozenset(BrokerTarget.__struct_fields__)
+_STORED = {str(kind.__struct_config__.tag): lenient(kind) for kind in BROKER_TARGETS}
+
+
+def stored_broker_target(target: object) -> BrokerTarget | None:
+    """A target as it is stored, whatever release wrote it, if it is a broker's."""
+    kind = _STORED.get(target["type"]) if isinstance(target, Mapping) else None
+    return None if kind is None else convert(target, kind)
 
 
 def address_of(target: BrokerAddress) -> dict[str, Any]:
@@ -186,9 +232,12 @@ def check_connection(target: object, known: Mapping[str, str], at: str = "/targe
 
 
 def check_templates(target: object, payload: object) -> None:
-    """InvalidInput: the payload lacks what a template of a broker's target names."""
-    if isinstance(target, BrokerTarget):
-        render_address(target, payload)
+    """InvalidInput: the payload lacks what a template of a broker's target names, or its broker has no such address."""
+    if isinstance(target, BrokerTarget) and has_templates(target):
+        address = render_address(target, payload)
+        for name in _FAULTS.keys() & address.keys():
+            if (fault := _FAULTS[name](address[name])) is not None:
+                raise InvalidInput("payload", f"makes the {name} {address[name]!r}, which {fault}")
 
 
 def has_templates(target: BrokerTarget) -> bool:

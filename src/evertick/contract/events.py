@@ -10,11 +10,11 @@ from evertick.contract.access import AuditEntry
 from evertick.contract.annotations import Count, JobId, Limit, Ordinal, Schema, Time, accepted, checked, ref
 from evertick.contract.broker_targets import (
     ADDRESS_MAX_LENGTH,
-    Address,
     BrokerAddress,
     Exchange,
     QueueUrl,
     StreamLength,
+    Topic,
     check_address_template,
 )
 from evertick.contract.runs import Gap, RunDetail
@@ -114,12 +114,18 @@ def check_fixed_address(text: str, at: str, faults: Faults) -> None:
 _FixedAddress = Annotated[
     str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_fixed_address)
 ]
+_FixedRoutingKey = Annotated[
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.ROUTING_KEY), checked(check_fixed_address)
+]
+_FixedSubject = Annotated[
+    str, Meta(max_length=ADDRESS_MAX_LENGTH), accepted(pattern=patterns.SUBJECT), checked(check_fixed_address)
+]
 
 
 class KafkaSink(BrokerAddress, frozen=True, kw_only=True, tag="kafka"):
     """Each event is a record of a topic. Unless given, `key` is the id of its job, or else of its tenant."""
 
-    topic: Address
+    topic: Topic
     key: _FixedAddress | None = None
 
 
@@ -127,7 +133,7 @@ class RabbitmqSink(BrokerAddress, frozen=True, kw_only=True, tag="rabbitmq"):
     """Each event is a persistent message to an exchange. Without one, `routing_key` is the name of a queue."""
 
     exchange: Exchange = ""
-    routing_key: _FixedAddress
+    routing_key: _FixedRoutingKey
 
 
 class RedisStreamSink(BrokerAddress, frozen=True, kw_only=True, tag="redis_stream"):
@@ -140,7 +146,7 @@ class RedisStreamSink(BrokerAddress, frozen=True, kw_only=True, tag="redis_strea
 class NatsSink(BrokerAddress, frozen=True, kw_only=True, tag="nats"):
     """Each event is a message to a subject that a stream of JetStream stores."""
 
-    subject: _FixedAddress
+    subject: _FixedSubject
 
 
 class SqsSink(BrokerAddress, frozen=True, kw_only=True, tag="sqs"):

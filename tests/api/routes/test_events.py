@@ -114,6 +114,8 @@ async def test_a_stream_that_cannot_be_is_refused(admin: Caller, callers: Caller
         ({"sink": {**TOPIC, "completion": "reported"}}, "/sink/completion"),
         ({"sink": {**TOPIC, "circuit_breaker": False}}, "/sink/circuit_breaker"),
         ({"sink": {**TOPIC, "topic": ""}}, "/sink/topic"),
+        ({"sink": {**TOPIC, "topic": "a/b"}}, "/sink/topic"),
+        ({"sink": {"type": "nats", "connection": "orders", "subject": "a.*"}}, "/sink/subject"),
         ({"sink": {"type": "sqs", "connection": "orders", "queue_url": "orders"}}, "/sink/queue_url"),
         ({"types": ["rumour"]}, "/types/0"),
         ({"types": []}, "/types"),

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import nats
 import pytest
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from engine import until
@@ -101,12 +102,30 @@ async def test_a_subject_that_no_stream_takes_fails_with_the_reason(nats_server:
     assert (failure.retryable, failure.is_broker_down) == (True, False)
 
 
-@pytest.mark.parametrize("subject", ["", "two words", "a\r\nPUB b 1", "a.*", "a.>", "a..b", ".a", "a."])
+@pytest.mark.parametrize("subject", ["", "two words", "a\r\nPUB b 1", "a.*", "a.>", "a..b", ".a", "a.", "$JS.API.INFO"])
 async def test_a_text_that_is_no_subject_is_not_sent(nats_server: NatsServer, subject: str) -> None:
     async with publishing(open_publisher, settings(nats_server)) as nats:
         failure = await failure_of(nats.publish(message(subject=subject)))
-    assert str(failure) == f"{subject!r} is no subject to publish to"
+    assert str(failure).startswith(f"{subject!r} is no subject to publish to: it must ")
     assert not failure.retryable
+
+
+@pytest.mark.parametrize("answer", [b"OK", b"", b"{}", b"[1]", b'{"stream": 7}', b"\xff"])
+async def test_what_a_subscriber_answers_is_no_acknowledgement_and_fails_no_other_message(
+    nats_server: NatsServer, answer: bytes
+) -> None:
+    async with jetstream(nats_server, "beside"), publishing(open_publisher, settings(nats_server)) as publisher:
+        client = await nats.connect(f"nats://127.0.0.1:{nats_server.port}")
+
+        async def respond(request: Msg) -> None:
+            await request.respond(answer)
+
+        await client.subscribe("served.by.nobody", cb=respond)
+        await client.flush()
+        failure = await failure_in_batch(publisher, message(subject="served.by.nobody"), message(subject="beside.a"))
+        await client.close()
+    assert str(failure) == "no stream of JetStream answered for the subject served.by.nobody, but a subscriber of it"
+    assert (failure.retryable, failure.is_broker_down) == (True, False)
 
 
 async def test_a_message_that_is_too_large_fails_alone(nats_server: NatsServer) -> None:

@@ -9,6 +9,8 @@ from evertick.contract.job import Job
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import parse_run_id
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
+from evertick.store.tenants import broker_connections
+from evertick.store.tenants.broker_connections import ConnectionKey, Content
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, RunFinished, RunNotFound, RunUnfinished, TriggerRefused
 from evertick.usecases.jobs.create import create
@@ -16,6 +18,7 @@ from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause
 from evertick.usecases.runs.reading import get_run, job_runs
 from evertick.usecases.runs.requests import cancel, replay, trigger
+from roles.dispatching import SEAL
 from usecases.world import WORKER, World, at, key_of
 
 
@@ -39,6 +42,24 @@ async def test_a_trigger_may_bring_its_own_payload(world: World, tenant: TenantC
     await trigger(tenant, job.job_id, payload)  # type: ignore[arg-type]
     (leased,) = await world.run_all()
     assert (None if leased.payload is None else json.loads(leased.payload)) == payload
+
+
+async def test_a_trigger_whose_payload_makes_no_address_for_its_broker_is_refused(
+    tenant: TenantContext,
+) -> None:
+    settings = Content("nats", '{"servers": ["nats.example.invalid"]}', {})
+    await broker_connections.add(tenant.pool, ConnectionKey(tenant.tenant_id, "orders"), settings, SEAL)
+    target = {"type": "nats", "connection": "orders", "subject": "orders.{{payload.account}}"}
+    manual = await create(tenant, {"schedule": "manual", "target": target})
+    with pytest.raises(InvalidFields, match="has no field 'account', which subject names"):
+        await trigger(tenant, manual.job_id)
+    with pytest.raises(InvalidFields, match=r"makes the subject 'orders\.a b', which must be words"):
+        await trigger(tenant, manual.job_id, {"account": "a b"})
+    await trigger(tenant, manual.job_id, {"account": "a"}, force=True)
+    daily = await create(tenant, {"schedule": "@daily", "target": target, "payload": {"account": "a"}})
+    await trigger(tenant, daily.job_id)
+    with pytest.raises(InvalidFields, match="has no field 'account'"):
+        await trigger(tenant, daily.job_id, None, force=True)
 
 
 async def test_paused_and_manual_jobs_can_be_triggered(world: World, tenant: TenantContext) -> None:

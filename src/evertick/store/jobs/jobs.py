@@ -110,6 +110,7 @@ class StoredJob(NamedTuple):
 
     spec: str
     gate_id: int | None
+    has_payload: bool
 
 
 class TickTimer(NamedTuple):

@@ -196,7 +196,7 @@ SELECT job.job_id, job.created_at, job.status::text AS status, job.spec_version,
 
 -- name: stored
 -- The current version of a job, without its payload. Indexes: jobs_pkey, job_versions_pkey.
-SELECT version.spec::text AS spec, version.gate_id
+SELECT version.spec::text AS spec, version.gate_id, version.payload IS NOT NULL AS has_payload
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
  WHERE job.job_id = :job_id::bigint;

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from evertick.contract.broker_targets import subject_fault
 from evertick.contract.connections import NatsConnection
 from evertick.targets.brokers.publisher import (
     Awaited,
@@ -50,7 +51,6 @@ MAX_LINE = 65_536
 """The longest line that is read; an INFO with many servers is the longest of all."""
 
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-_is_subject = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*").fullmatch
 _VIOLATION = re.compile(r"permissions violation for publish to \"(.+?)\"", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"-----BEGIN [A-Z ]+-----\s+(\S+)\s+-+END [A-Z ]+-+")
 _NO_STREAM = b"503"
@@ -296,8 +296,8 @@ class NatsStream(Connection):
 
 @lru_cache(maxsize=1024)
 def _checked(subject: str) -> str:
-    if not _is_subject(subject):
-        raise _refusal(f"{subject!r} is no subject to publish to")
+    if (fault := subject_fault(subject)) is not None:
+        raise _refusal(f"{subject!r} is no subject to publish to: it {fault}")
     return subject
 
 
@@ -332,7 +332,15 @@ async def _check_silent(reader: asyncio.StreamReader) -> None:
 
 
 def _settle(waiting: Waiting, answer: bytes) -> None:
-    ack = _read_ack(answer)
+    try:
+        ack = _read_ack(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        ack = Ack()
+    if ack.error is None and not ack.stream:
+        # Who subscribes to the subject may answer, too: that stores nothing, and is no fault of the connection.
+        reason = f"no stream of JetStream answered for the subject {waiting.subject}, but a subscriber of it"
+        waiting.sending.failed(PublishFailed(reason, retryable=True, is_broker_down=False))
+        return
     if ack.error is None:
         repeated = ", which had it already" if ack.duplicate else ""
         waiting.sending.stored(f"subject {waiting.subject}, stream {ack.stream}, sequence {ack.seq}{repeated}")

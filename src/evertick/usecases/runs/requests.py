@@ -5,6 +5,7 @@ from typing import assert_never
 
 from msgspec import UNSET, UnsetType
 
+from evertick.contract.broker_targets import check_templates, stored_broker_target
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.gate import gate_of
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
@@ -196,15 +197,16 @@ async def _lock(connection: Session, tenant: TenantContext, key: int) -> None:
 async def _own_gate(connection: Session, tenant: TenantContext, key: int, payload: "Json | UnsetType") -> int | None:
     """The gate of a manual run by its own payload; None: that of its version, if it has one.
 
-    InvalidFields: the payload lacks what the job's key names.
+    InvalidFields: the payload lacks what the job's key or its target names.
     """
     stored = await jobs.stored(connection, key)
-    if payload is UNSET:
-        if stored.gate_id is not None:
-            return None
-        payload = None
+    spec, given = read_stored(stored.spec), None if payload is UNSET else payload
     try:
-        return gate_of(read_stored(stored.spec).gate_fields, tenant.tenant_id, key, payload)
+        if payload is not UNSET or not stored.has_payload:  # that of the job was checked with it
+            check_templates(stored_broker_target(spec.target), given)
+        if payload is UNSET and stored.gate_id is not None:
+            return None
+        return gate_of(spec.gate_fields, tenant.tenant_id, key, given)
     except InvalidInput as refused:
         raise InvalidFields([Fault(f"/{refused.field}", refused.reason)]) from None
 
