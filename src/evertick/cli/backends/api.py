@@ -192,6 +192,11 @@ class ApiBackend:
         found = self._client.events.list(cursor=cursor, types=[str(kind) for kind in types], page_size=_page(limit))
         return await _listing(limit, found)
 
+    async def follow_events(self, cursor: str | None, types: Sequence[EventType]) -> "AsyncIterator[Event]":
+        await self._client.events.stream()  # says at once if there is none; later, it waits for a server that is away
+        async for event in self._client.events.follow(cursor=cursor, types=[str(kind) for kind in types]):
+            yield event
+
     async def get_event_stream(self) -> "EventStream":
         return await self._client.events.stream()
 

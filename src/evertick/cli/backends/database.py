@@ -1,7 +1,8 @@
 """The operations of commands as use cases on the database."""
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
@@ -49,6 +50,9 @@ from evertick.usecases.tenants.admission import TenantAdmission
 from evertick.usecases.tenants.connections import ConnectionAccess
 
 _Item = TypeVar("_Item")
+
+
+EVENT_POLL_SECONDS = 1.0
 
 
 class DatabaseBackend:
@@ -246,6 +250,16 @@ class DatabaseBackend:
             if found.events or found.is_last:
                 return Listing(found.events, has_more=not found.is_last)
             after = found.cursor  # a page looks at so many events only
+
+    async def follow_events(self, cursor: str | None, types: Sequence[EventType]) -> AsyncIterator[Event]:
+        after = events.position_of(cursor)
+        while True:
+            found = await events.read(self._tenant, after=after, types=types or STORED, limit=MAX_PER_PAGE)
+            for event in found.events:
+                yield event
+            after = found.cursor  # also past events of other types, which are not looked at again
+            if found.is_last:
+                await asyncio.sleep(EVENT_POLL_SECONDS)
 
     async def get_event_stream(self) -> EventStream:
         return await events.get_stream(self._tenant)

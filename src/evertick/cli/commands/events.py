@@ -1,7 +1,6 @@
 """`evertick events`: reads the event stream, and says where it is sent."""
 
 import asyncio
-from functools import partial
 from typing import Annotated, Any
 
 import click
@@ -18,7 +17,6 @@ from evertick.domain.events import EventType
 from evertick.runtime.process import stop_signal
 
 app = CommandGroup(help="Read events: finished runs, gaps, changes of jobs; set where they are sent.")
-POLL_SECONDS = 1.0
 
 Types = Annotated[list[EventType] | None, Option("--type", help="Only events of this type. Can be repeated.")]
 
@@ -41,26 +39,32 @@ def list_events(
       evertick events list --json --cursor 1781532000000000 >> events.ndjson
     """
 
-    async def show(backend: Backend, after: str | None) -> str | None:
-        """Show what there is, and return the id of the last event."""
+    async def show(backend: Backend) -> None:
+        after = cursor
         while True:
             found = await backend.read_events(after, kind or (), MAX_PER_PAGE)
             for event in found.items:
                 print_event(event, as_json=connection.as_json)
                 after = event.id
             if not found.has_more:
-                return after
+                return
 
     async def show_all(backend: Backend) -> None:
-        with stop_signal() as stopping:
-            after = await show(backend, cursor)
-            while not stopping.is_set():
-                try:
-                    await asyncio.wait_for(stopping.wait(), POLL_SECONDS)
-                except TimeoutError:
-                    after = await show(backend, after)
+        async for event in backend.follow_events(cursor, kind or ()):
+            print_event(event, as_json=connection.as_json)
 
-    call(connection, show_all if follow else partial(show, after=cursor), waits=follow)
+    async def show_until_stopped(backend: Backend) -> None:
+        with stop_signal() as stopping:
+            following = asyncio.ensure_future(show_all(backend))
+            stopped = asyncio.ensure_future(stopping.wait())
+            await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if following.done():
+                following.result()  # it has no end but an error
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    call(connection, show_until_stopped if follow else show, waits=follow)
 
 
 @app.add()
