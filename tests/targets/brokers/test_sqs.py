@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from base64 import b64decode
 from datetime import UTC, datetime
 from ipaddress import ip_network
@@ -12,7 +13,7 @@ import pytest
 from evertick.contract.connections import SqsConnection
 from evertick.targets.brokers.publisher import PublishFailed
 from evertick.targets.brokers.publishers import ConnectionSettings, open_publisher as guarded_publisher
-from evertick.targets.brokers.sqs import open_publisher, signed_headers
+from evertick.targets.brokers.sqs import Endpoint, open_publisher, signed_headers
 from evertick.targets.egress.guard import EgressPolicy, Guard as EgressGuard
 from evertick.targets.egress.resolution import SystemResolver
 from evertick.targets.egress.slots import one_tenant
@@ -147,6 +148,18 @@ async def test_a_host_that_the_guard_refuses_is_not_called(aws_server: AwsServer
         failure = await failure_of(sqs.check())
     assert str(failure) == f"{host}: not a public address"
     assert not failure.retryable
+
+
+async def test_a_host_whose_addresses_cannot_be_found_is_named() -> None:
+    async def dial(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    settings = SqsConnection(region="eu-central-1", access_key_id="key", endpoint_url="http://sqs.example.invalid")
+    endpoint = Endpoint(settings, {"secret_access_key": "secret"}, dial)
+    failure = await failure_of(endpoint.call("ListQueues", {}))
+    await endpoint.close()
+    assert str(failure) == "the addresses of sqs.example.invalid cannot be found"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 async def test_a_cancelled_publish_leaves_the_publisher_usable(aws_server: AwsServer) -> None:

@@ -268,6 +268,8 @@ class Endpoint:
             raise PublishFailed(f"{self.name}: {error}", retryable=False, is_broker_down=False) from error
         except aiohttp.ClientConnectorCertificateError as error:
             raise broker_down(f"{self.name}: its certificate is not valid") from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise broker_down(f"the addresses of {self.name} cannot be found") from error
         except aiohttp.ClientOSError as error:
             raise broker_down(f"cannot connect to {self.name}: {reason_of(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
