@@ -97,7 +97,7 @@ class KafkaBroker(_ProcessBroker):
 
     def __init__(self, server: KafkaServer) -> None:
         self.server = server
-        self.settings = {"bootstrap_servers": [f"127.0.0.1:{server.port}"], "security_protocol": "PLAINTEXT"}
+        self.settings = {"bootstrap_servers": server.addresses, "security_protocol": "PLAINTEXT"}
         self.secrets = {}
 
     async def prepare(self) -> None:

@@ -131,7 +131,7 @@ async def test_a_record_that_a_topic_refuses_fails_alone(kafka_server: KafkaServ
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 async def test_a_login_with_the_right_password_only(kafka_server: KafkaServer, mechanism: str) -> None:
     async with publishing(open_publisher, sasl(kafka_server, mechanism), {"password": PASSWORD}) as kafka:
-        assert (await kafka.check()).endswith("with 1 brokers")
+        assert (await kafka.check()).endswith("with 1 broker")
     async with publishing(open_publisher, sasl(kafka_server, mechanism), {"password": "wrong"}) as kafka:
         failure = await failure_of(kafka.check())
     assert "Authentication failed" in str(failure)

@@ -2,6 +2,7 @@
 
 Messages for a partition that arrive while a batch is under way form the next one. There is one batch of a partition
 under way at a time, so a retry with the same sequence number changes neither the order nor the number of messages.
+A batch is tried again for as long as a fail-over takes, unless no broker answers or the batch before was given up.
 After a batch that may or may not have been written, the partition gets a new producer id.
 
 The protocol is ours. librdkafka (confluent-kafka) resolves names in C, aiokafka opens its sockets itself, and brokers
@@ -42,6 +43,10 @@ MAX_BATCH_BYTES = 500_000
 MAX_RECORDS = 10_000
 TIMEOUT_MS = 10_000
 """How long a broker waits for the replicas."""
+RETRY_SECONDS = 1.5
+FAIL_OVER_SECONDS = 20.0
+"""For so long a batch is tried again while some broker answers: a cluster needs about ten seconds to notice that a node
+is gone, and a connection to one that hangs is left after fifteen."""
 
 _DUPLICATE = 46
 
@@ -64,6 +69,7 @@ class Partition:
     producer: tuple[int, int] | None = None
     sequence: int = 0
     most: int = MAX_RECORDS
+    is_failing: bool = False  # the last batch was given up
 
 
 def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial: Dial) -> Publisher:
@@ -98,8 +104,10 @@ class KafkaPublisher(Publisher):
                 self._add(topic, number, Record(record, sending))
 
     async def check(self) -> str:
-        metadata = await self._cluster.ask()
-        return f"Kafka cluster {metadata.cluster_id} with {len(metadata.brokers)} brokers"
+        metadata, failures = await self._cluster.ask_all()
+        count = len(metadata.brokers)
+        found = f"Kafka cluster {metadata.cluster_id} with {count} {'broker' if count == 1 else 'brokers'}"
+        return "; ".join([found, *map(str, failures)])
 
     async def close(self) -> None:
         sending = [each.sending for each in self._partitions.values() if each.sending is not None]
@@ -140,7 +148,11 @@ class KafkaPublisher(Publisher):
         """Send a batch, with retries; each of its records ends with an offset or a failure."""
         at_ms = time.time_ns() // 1_000_000
         failure = broker_down("not tried")
-        for backoff in (0.0, *BACKOFFS):
+        began = time.monotonic()
+        seconds = RETRY_SECONDS if partition.is_failing else FAIL_OVER_SECONDS
+        for backoff in itertools.chain((0.0, *BACKOFFS), itertools.repeat(BACKOFFS[-1])):
+            if time.monotonic() + backoff > began + seconds or all(each.sending.is_over for each in batch):
+                break
             await asyncio.sleep(backoff)
             try:
                 error, offset = await self._try(partition, batch, at_ms)
@@ -148,11 +160,14 @@ class KafkaPublisher(Publisher):
                 failure = lost
                 if not lost.retryable:
                     break
+                if not (lost.is_broker_down and self._cluster.is_reachable):
+                    seconds = RETRY_SECONDS
                 self._cluster.forget(partition.topic)
                 continue
             if error in (OK, _DUPLICATE):
                 partition.sequence = (partition.sequence + len(batch)) & protocol.MAX_SEQUENCE
                 partition.most = min(partition.most * 2, MAX_RECORDS)
+                partition.is_failing = False
                 _succeed(partition, batch, offset if error == OK else None)
                 return
             if error in OF_RECORDS and len(batch) > 1:
@@ -166,23 +181,23 @@ class KafkaPublisher(Publisher):
             else:
                 break
         partition.producer = None
+        partition.is_failing = failure.is_broker_down
         _fail(batch, failure)
 
     async def _try(self, partition: Partition, batch: list[Record], at_ms: int) -> tuple[int, int]:
         leaders = await self._cluster.leaders(partition.topic)
         if partition.number >= len(leaders):
             return UNKNOWN_TOPIC, -1
-        leader = await self._cluster.node(leaders[partition.number])
+        leader = leaders[partition.number]
         if partition.producer is None:
-            error, *producer = protocol.read_producer_id(
-                await leader.ask(protocol.INIT_PRODUCER_ID, protocol.new_producer())
-            )
+            answer = await self._cluster.ask_node(leader, protocol.INIT_PRODUCER_ID, protocol.new_producer())
+            error, *producer = protocol.read_producer_id(answer)
             if error:
                 return error, -1
             partition.producer, partition.sequence = (producer[0], producer[1]), 0
         data = protocol.record_batch([each.data for each in batch], at_ms, *partition.producer, partition.sequence)
         body = protocol.produce(partition.topic, partition.number, data, TIMEOUT_MS)
-        return protocol.read_produced(await leader.ask(protocol.PRODUCE, body))
+        return protocol.read_produced(await self._cluster.ask_node(leader, protocol.PRODUCE, body))
 
 
 def _keyed(sending: Sending) -> tuple[bytes | None, bytes]:

@@ -158,6 +158,10 @@ class Connection(ABC):
             assert self.failure is not None
             raise self.failure from None
 
+    async def wait_for(self, reply: asyncio.Future[Answer]) -> None:
+        """Wait for an answer, for as long as a broker may be silent at most."""
+        await asyncio.wait([reply], timeout=SILENCE_SECONDS)
+
     def is_overdue(self, asked_at: float) -> bool:
         """Whether what was asked at that time of the loop should have been answered."""
         return asked_at + SILENCE_SECONDS < self._loop.time()
