@@ -27,6 +27,7 @@ from evertick.targets.brokers import (
 )
 from evertick.targets.brokers.publisher import Awaited
 from evertick.targets.brokers.stream import tls_context
+from ports import free_port
 from secured_server import write_certificates
 from targets.brokers.publishing import Guard, failure_of, message, publishing
 
@@ -302,7 +303,7 @@ class MovingKafka:
             data = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
             match int.from_bytes(data[:2]):
                 case protocol.METADATA:
-                    answer = self._metadata()
+                    answer = self._metadata(self.leader(number))
                 case protocol.INIT_PRODUCER_ID:
                     self.producers += 1
                     answer = struct.pack(">ihqh", 0, 0, 7, 0)
@@ -312,13 +313,15 @@ class MovingKafka:
                     answer += struct.pack(">iihq", 1, 0, 0 if number else 6, 41)  # 6: it does not lead the partition
             writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
 
-    def _metadata(self) -> bytes:
-        brokers = struct.pack(">ii", 0, 2)
+    def leader(self, asked: int) -> int:
+        return 1 if self.batches else 0
+
+    def _metadata(self, leader: int) -> bytes:
+        brokers = struct.pack(">ii", 0, len(self.ports))
         for node, port in enumerate(self.ports):
             brokers += struct.pack(">i", node) + protocol.text("localhost") + struct.pack(">i", port)
             brokers += protocol.text(None)
         topic = struct.pack(">ih", 1, 0) + protocol.text("orders") + b"\0"
-        leader = 1 if self.batches else 0
         partition = struct.pack(">ihiiii", 1, 0, 0, leader, 0, 0)
         return brokers + protocol.text("c") + struct.pack(">i", 0) + topic + partition
 
@@ -336,6 +339,25 @@ async def test_a_partition_of_kafka_whose_leader_changes_gets_the_same_batch_aga
     before, after = kafka_brokers.batches
     assert before == after, "with its sequence number, so that a broker which has it stores it once"
     assert kafka_brokers.producers == 1
+
+
+class CutOffKafka(MovingKafka):
+    """The first broker does not hear of the second, and names a leader that is gone."""
+
+    def leader(self, asked: int) -> int:
+        return 1 if asked == 1 else 2
+
+
+async def test_a_broker_of_kafka_that_does_not_know_the_new_leader_is_not_the_only_one_that_is_asked() -> None:
+    kafka_brokers = CutOffKafka()
+    async with (
+        serving(kafka_brokers) as first,
+        serving(kafka_brokers) as second,
+        publishing(kafka.open_publisher, kafka_settings(first)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        kafka_brokers.ports = [first, second, free_port()]
+        assert await publisher.publish(message(topic="orders", key="a")) == "topic orders, partition 0, offset 41"
 
 
 async def test_sequence_numbers_of_kafka_begin_again_after_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
