@@ -280,7 +280,7 @@ async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypa
         asyncio.timeout(SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(topic="orders")))
-    assert str(failure) == "topic orders: the broker is still starting"
+    assert str(failure) == "topic orders: the broker is still starting, or the cluster has no controller"
     assert server.opened > 3
     assert server.most_open <= 4  # one is opened while another is closed
 
