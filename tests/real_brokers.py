@@ -18,11 +18,11 @@ from evertick.bench.processes import family_cpu_seconds
 from evertick.sdk import receive
 from evertick.sdk.receive import MessageRun
 from redis_server import RedisServer, redis_server
-from servers.aws import REGION, AwsServer
 from servers.kafka import KafkaServer
 from servers.nats import NatsServer
 from servers.process import ServerProcess
 from servers.rabbitmq import PASSWORD, USER, RabbitMqServer
+from servers.sqs import REGION, SqsServer
 from targets.brokers.kafka_reading import create, read
 from targets.brokers.sqs_reading import create_queue, read_queue
 
@@ -158,22 +158,17 @@ class NatsBroker(_ProcessBroker):
         return found
 
 
-class SqsBroker(Broker):
-    """Not among KINDS: its server keeps all in memory, so that a kill would lose what was acknowledged."""
-
+class SqsBroker(_ProcessBroker):
     kind = "sqs"
 
-    def __init__(self, server: AwsServer, queue_url: str) -> None:
+    def __init__(self, server: SqsServer) -> None:
         self.server = server
-        self.address = {"queue_url": queue_url}  # type: ignore[misc] # the server chooses it
+        self.address = {}  # type: ignore[misc] # the server chooses it
         self.settings = {"region": REGION, "access_key_id": "key", "endpoint_url": server.url}
         self.secrets = {"secret_access_key": "secret"}
 
-    async def kill(self) -> None:
-        raise NotImplementedError
-
-    async def start(self) -> None:
-        raise NotImplementedError
+    async def prepare(self) -> None:
+        self.address = {"queue_url": await create_queue(self.server, DESTINATION)}  # type: ignore[misc] # as above
 
     async def read(self) -> list[MessageRun]:
         queue_url = str(self.address["queue_url"])
@@ -184,6 +179,7 @@ _OF_PROCESSES: Mapping[str, tuple[type[ServerProcess], Callable[[Any], Any]]] = 
     "kafka": (KafkaServer, KafkaBroker),
     "rabbitmq": (RabbitMqServer, RabbitMqBroker),
     "nats": (NatsServer, NatsBroker),
+    "sqs": (SqsServer, SqsBroker),
 }
 KINDS = ("redis_stream", *_OF_PROCESSES)
 
@@ -191,18 +187,14 @@ KINDS = ("redis_stream", *_OF_PROCESSES)
 @asynccontextmanager
 async def real_broker(kind: str, config: Mapping[str, Any] | None = None) -> AsyncIterator[Broker]:
     """A broker of a test's own. The test is skipped, and says so, where its server is not installed. `config`: as its
-    server takes it, but for Redis.
+    server takes it; not for Redis and SQS.
     """
     if kind == RedisBroker.kind:
         async with redis_server(is_durable=True) as redis:
             yield RedisBroker(redis)
         return
-    if kind == SqsBroker.kind:
-        with AwsServer.running() as aws:
-            yield SqsBroker(aws, await create_queue(aws, DESTINATION))
-        return
     server_of, broker_of = _OF_PROCESSES[kind]
-    with server_of.running(config=config) as server:
+    with server_of.running(**({} if config is None else {"config": config})) as server:
         broker = broker_of(server)
         await broker.prepare()
         yield broker

