@@ -135,7 +135,7 @@ class NatsBroker(_ProcessBroker):
 
     def __init__(self, server: NatsServer) -> None:
         self.server = server
-        self.url = f"nats://127.0.0.1:{server.port}"
+        self.url: str | list[str] = f"nats://127.0.0.1:{server.port}"
         self.settings = {"servers": [f"127.0.0.1:{server.port}"], "tls": False}
         self.secrets = {}
 

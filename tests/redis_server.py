@@ -22,12 +22,20 @@ STOP_SECONDS = 60
 class RedisServer:
     """A server that can be stopped and started again on its port. It keeps nothing over a stop, unless `is_durable`."""
 
-    def __init__(self, directory: Path, password: str | None = None, *, is_durable: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        password: str | None = None,
+        *,
+        is_durable: bool = False,
+        replica_of: "RedisServer | None" = None,
+    ) -> None:
         self.port = free_port()
         self._directory = directory
         self._process: asyncio.subprocess.Process | None = None
         self._options = ["--requirepass", password] if password else []
         self._options += ["--appendonly", "yes", "--appendfsync", "always"] if is_durable else []
+        self._options += ["--replicaof", "127.0.0.1", str(replica_of.port)] if replica_of else []
         self.url = f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
 
     @property
@@ -63,11 +71,13 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def redis_server(password: str | None = None, *, is_durable: bool = False) -> AsyncIterator[RedisServer]:
+async def redis_server(
+    password: str | None = None, *, is_durable: bool = False, replica_of: RedisServer | None = None
+) -> AsyncIterator[RedisServer]:
     if shutil.which("redis-server") is None:
         pytest.skip("NOT TESTED WITH REDIS: there is no redis-server; on Debian, apt-get install redis-server")
     with tempfile.TemporaryDirectory(prefix="evertick-redis-") as directory:
-        server = RedisServer(Path(directory), password, is_durable=is_durable)
+        server = RedisServer(Path(directory), password, is_durable=is_durable, replica_of=replica_of)
         await server.start()
         try:
             with pytest.MonkeyPatch.context() as patch:

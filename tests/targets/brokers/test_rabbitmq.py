@@ -9,8 +9,9 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from evertick.targets.brokers import stream
+from evertick.targets.brokers import rabbitmq as rabbitmq_module, stream
 from evertick.targets.brokers.rabbitmq import open_publisher
+from ports import free_port, free_ports
 from servers.rabbitmq import PASSWORD, USER, RabbitMqServer
 from targets.brokers.publishing import (
     ATTRIBUTES,
@@ -169,6 +170,50 @@ async def test_a_full_queue_refuses(rabbitmq_server: RabbitMqServer) -> None:
         failure = await failure_of(rabbitmq.publish(message(2, routing_key="full")))
     assert str(failure) == "the broker refused the message: a queue is full or has failed"
     assert (failure.retryable, failure.is_broker_down) == (True, False)
+
+
+async def test_a_queue_that_refuses_delays_and_doubles_nothing_of_others(
+    rabbitmq_server: RabbitMqServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rabbitmq_module, "RENEW_SECONDS", 0.0)  # each refusal opens the channel anew
+    limits: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    async with (
+        channel(rabbitmq_server) as reader,
+        publishing(open_publisher, settings(rabbitmq_server), SECRETS) as rabbitmq,
+    ):
+        queue = await reader.declare_queue("refusing", durable=True, arguments=limits)
+        await reader.declare_queue("taking", durable=True)
+        await rabbitmq.publish(message(0, routing_key="refusing"))
+
+        async def publish(number: int) -> None:
+            await failure_of(rabbitmq.publish(message(number, routing_key="refusing")))
+            await rabbitmq.publish(message(number, routing_key="taking"))
+
+        await asyncio.gather(*(publish(number) for number in range(100)))
+        assert await count(reader, "taking") == 100
+        await queue.purge()
+        await rabbitmq.publish(message(1, routing_key="refusing"))
+
+
+async def test_another_node_is_used_when_the_first_takes_no_connection(rabbitmq_server: RabbitMqServer) -> None:
+    nodes = settings(rabbitmq_server, port=free_port(), other_nodes=[f"localhost:{rabbitmq_server.port}"])
+    async with (
+        channel(rabbitmq_server) as reader,
+        publishing(open_publisher, nodes, SECRETS) as rabbitmq,
+    ):
+        await reader.declare_queue("nodes", durable=True)
+        await rabbitmq.publish(message(routing_key="nodes"))
+        assert f"localhost:{rabbitmq_server.port}" in await rabbitmq.check()
+        assert await count(reader, "nodes") == 1
+
+
+async def test_when_no_node_takes_a_connection_the_reason_is_that_of_the_first() -> None:
+    first, second = free_ports(2)
+    nodes = {"host": "localhost", "port": first, "other_nodes": [f"localhost:{second}"], "username": USER, "tls": False}
+    async with publishing(open_publisher, nodes, SECRETS) as rabbitmq:
+        failure = await failure_of(rabbitmq.publish(message(routing_key="nodes")))
+    assert str(failure) == f"cannot connect to localhost:{first}: Connection refused"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from evertick.targets.brokers import stream
+from evertick.targets.brokers import redis_stream, stream
 from evertick.targets.brokers.redis_stream import open_publisher
 from redis_server import RedisServer, redis_server
 from targets.brokers.publishing import (
@@ -80,6 +80,43 @@ async def test_what_is_refused_fails_alone(server: RedisServer) -> None:
     assert str(failure).startswith("Redis refused: WRONGTYPE")
     assert (failure.retryable, failure.is_broker_down) == (False, False)
     assert len(await entries(server, "orders")) == 40
+
+
+async def test_a_message_is_stored_when_replicas_have_it(server: RedisServer) -> None:
+    async with (
+        redis_server(replica_of=server) as replica,
+        publishing(open_publisher, settings(server, replicas=1)) as redis,
+    ):
+        told = await until_published(redis, message(stream="orders"))
+        assert told is not None
+        assert told.startswith("stream orders, entry ")
+        assert await entries(replica, "orders"), "before the answer, not after"
+        async with Redis.from_url(server.url) as client:
+            await client.set("text", "not a stream")
+        wrong = redis.publish(message(stream="text"))
+        failure = await failure_beside(wrong, *(redis.publish(message(n, stream="many")) for n in range(40)))
+        assert str(failure).startswith("Redis refused: WRONGTYPE")
+        assert len(await entries(replica, "many")) == 40
+
+
+async def test_a_message_that_replicas_do_not_have_is_not_stored(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_stream, "WAIT_SECONDS", 0.1)
+    async with publishing(open_publisher, settings(server, replicas=1)) as redis:
+        failure = await failure_of(redis.publish(message(stream="orders")))
+    assert str(failure) == "0 of 1 replicas have the message after 0.1 s"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+async def test_a_user_who_may_not_wait_for_replicas_is_told_so_and_gives_up_no_message(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        await client.acl_setuser("adder", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd", "+ping"])
+    given = settings(server, replicas=1, username="adder")
+    async with publishing(open_publisher, given, {"password": "secret"}) as redis:
+        failure = await failure_of(redis.publish(message(stream="orders")))
+    assert "'wait'" in str(failure)
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 async def test_a_database_is_chosen_and_a_missing_one_named(server: RedisServer) -> None:

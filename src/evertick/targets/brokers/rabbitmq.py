@@ -5,6 +5,9 @@ The other asks whether an exchange exists before the first message goes to it, b
 missing exchange by closing the channel, with all that others have published there. If it is closed nevertheless, for an
 exchange that is gone or not permitted, then the messages to other exchanges are published again.
 
+A channel whose first message to a quorum queue comes while the queue has no leader refuses all later ones, too, when
+another node leads by then (RabbitMQ 3.10). So a channel that refuses messages is opened anew, now and then.
+
 The frames are pamqp's; the connection is ours, since aio-pika opens its sockets by itself, out of the egress guard's
 reach, and waits for each confirm apart.
 
@@ -15,6 +18,7 @@ import asyncio
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -44,6 +48,7 @@ from evertick.targets.brokers.stream import (
     Shared,
     all_of,
     broker_down,
+    host_and_port,
     open_stream,
     tls_context,
 )
@@ -56,6 +61,10 @@ FRAME_MIN = 4096
 """What AMQP guarantees: a body in frames of some bytes would keep the process busy."""
 REFUSED_SECONDS = 10.0
 """How long an exchange that is missing or not permitted is not asked for again."""
+RENEW_SECONDS = 2.0
+"""How old a channel that refuses messages must be to be opened anew: a queue that is full refuses all the time."""
+CONFIRM_SECONDS = 0.5
+"""For so long at most messages wait until all before them are confirmed, and the channel can be opened anew."""
 
 _CONTROL = 1
 _ACCESS_REFUSED, _NOT_FOUND, _TOO_LARGE = 403, 404, 406
@@ -108,7 +117,7 @@ def open_publisher(settings: Mapping[str, Any], secrets: Mapping[str, str], dial
 
 
 class RabbitMqPublisher(Publisher):
-    """One connection to a broker."""
+    """One connection to one of the nodes."""
 
     def __init__(self, settings: RabbitMqConnection, secrets: Mapping[str, str], dial: Dial) -> None:
         self._settings, self._secrets, self._dial = settings, secrets, dial
@@ -145,11 +154,25 @@ class RabbitMqPublisher(Publisher):
         await asyncio.gather(*self._repeating)
 
     async def _connect(self) -> "AmqpConnection":
+        """Connect to the first node that takes it; reasons are those of the first that was tried."""
+        settings = self._settings
+        default_port = TLS_PORT if settings.tls else PORT
+        nodes = [(settings.host.strip("[]"), settings.port or default_port)]
+        nodes += [host_and_port(node, default_port) for node in settings.other_nodes or ()]
+        failure: PublishFailed | None = None
+        for host, port in nodes:
+            try:
+                return await self._connect_to(host, port)
+            except PublishFailed as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    async def _connect_to(self, host: str, port: int) -> "AmqpConnection":
         settings = self._settings
         tls = tls_context(settings.tls_ca) if settings.tls else None
-        port = settings.port or (TLS_PORT if settings.tls else PORT)
-        reader, writer = await open_stream(self._dial, settings.host, port, tls)
-        connection = AmqpConnection(f"{settings.host}:{port}", reader, writer, self._repeat)
+        reader, writer = await open_stream(self._dial, host, port, tls)
+        connection = AmqpConnection(f"{host}:{port}", reader, writer, self._repeat)
         connection.begin()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -197,6 +220,9 @@ class AmqpConnection(Connection):
         self._control = asyncio.Lock()
         self._opening: asyncio.Lock = asyncio.Lock()
         self._is_publishing = False
+        self._is_open = False  # the channel that publishes
+        self._opened_at = 0.0
+        self._all_confirmed = asyncio.Event()
         self._published = 0
         self._unconfirmed: dict[int, Unconfirmed] = {}
         self._known = {""}
@@ -230,7 +256,7 @@ class AmqpConnection(Connection):
             raise broker_down(f"{self.name}: RabbitMQ takes no messages now: {self._blocked}")
         if exchange not in self._known:
             await self._look_for(exchange)
-        if not self._is_publishing:
+        while not self._is_publishing:
             async with self._opening:
                 if not self._is_publishing:
                     await self._begin_publishing()
@@ -259,6 +285,7 @@ class AmqpConnection(Connection):
     def fail_all(self, failure: PublishFailed) -> None:
         fail_all((waiting.sending for waiting in self._unconfirmed.values()), failure)
         self._unconfirmed.clear()
+        self._all_confirmed.set()
         for replies in self._replies.values():
             while replies:
                 _fail(replies.popleft(), failure)
@@ -288,6 +315,8 @@ class AmqpConnection(Connection):
                 reason = "the broker refused the message: a queue is full or has failed"
                 failure = PublishFailed(reason, retryable=True, is_broker_down=False)
                 self._confirm(Confirm(found.delivery_tag or 0, found.multiple), failure)
+                if self._loop.time() >= self._opened_at + RENEW_SECONDS:
+                    self._is_publishing = False
             case commands.Basic.Return():
                 self._returning = (found.exchange, f"{found.reply_text} for routing key {found.routing_key!r}")
             case ContentHeader() if self._returning is not None:
@@ -321,6 +350,8 @@ class AmqpConnection(Connection):
             _settle(self._unconfirmed.pop(first), failure)
         if number in self._unconfirmed:
             _settle(self._unconfirmed.pop(number), failure)
+        if not self._unconfirmed:
+            self._all_confirmed.set()
 
     def _returned(self, exchange: str, text: str, message_id: str | None) -> None:
         """Two messages with one id went to the same place, so that it does not matter which one came back."""
@@ -337,8 +368,9 @@ class AmqpConnection(Connection):
             _fail(self._replies[channel].popleft(), failure)
         if channel == _CONTROL:
             return
-        self._is_publishing = False
-        unconfirmed, self._unconfirmed, self._published = list(self._unconfirmed.values()), {}, 0
+        self._is_publishing = self._is_open = False
+        unconfirmed, self._unconfirmed = list(self._unconfirmed.values()), {}
+        self._all_confirmed.set()
         at_fault = [waiting for waiting in unconfirmed if _is_at_fault(waiting, close)]
         fail_all((waiting.sending for waiting in at_fault), failure)
         if not at_fault:  # one of them is, and the others are worth another try
@@ -372,9 +404,24 @@ class AmqpConnection(Connection):
             self._refused.pop(exchange, None)
 
     async def _begin_publishing(self) -> None:
-        await self._ask(commands.Channel.Open(), PUBLISHING)
-        await self._ask(commands.Confirm.Select(), PUBLISHING)
-        self._is_publishing = True
+        """Open the channel, or open it anew if all that it has got is confirmed soon: nothing is published twice."""
+        self._opened_at = self._loop.time()
+        if self._is_open and await self._is_confirmed_soon():
+            await self._ask(commands.Channel.Close(0, "", 0, 0), PUBLISHING)
+            self._is_open = False
+        if not self._is_open:
+            await self._ask(commands.Channel.Open(), PUBLISHING)
+            await self._ask(commands.Confirm.Select(), PUBLISHING)
+            self._published = 0
+        self._is_open = self._is_publishing = True
+
+    async def _is_confirmed_soon(self) -> bool:
+        self._all_confirmed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                if self._unconfirmed:
+                    await self._all_confirmed.wait()
+        return not self._unconfirmed
 
     def _expect(self, channel: int) -> asyncio.Future[Frame]:
         reply: asyncio.Future[Frame] = self._loop.create_future()

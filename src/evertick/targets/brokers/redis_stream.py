@@ -7,7 +7,8 @@ answers in their order.
 An entry has the attributes as fields `ce_…`, the job's headers by their names, `content-type` and `data`. CloudEvents
 has no binding for Redis; this one follows that of Kafka.
 
-Redis answers when it has the entry in memory. When that is on a disk, its `appendfsync` says.
+Redis answers when it has the entry in memory. When that is on a disk, its `appendfsync` says. If the connection asks
+for replicas, each batch is followed by a WAIT, and its messages are stored when so many replicas have them.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import msgspec
 
 from evertick.contract.connections import RedisStreamConnection
 from evertick.targets.brokers.publisher import (
+    NO_MESSAGE,
     Awaited,
     Dial,
     Envelope,
@@ -56,6 +58,8 @@ _DOWN = {
     "DENIED": "Redis is in protected mode",
 }
 _NO_CLIENTS = "ERR max number of clients"
+WAIT_SECONDS = 5.0
+"""For so long replicas may be behind. Meanwhile Redis does nothing else for the connection."""
 _SIZES = [f"{length}\r\n" for length in range(4096)]
 
 
@@ -76,7 +80,10 @@ class RedisStreamPublisher(Publisher):
 
     async def send(self, batch: Sequence[Sending]) -> None:
         connection = await self._shared.get()
-        await connection.send([request for sending in batch if (request := made_of(sending, _request)) is not None])
+        requests = [request for sending in batch if (request := made_of(sending, _request)) is not None]
+        if self._settings.replicas and requests:
+            requests = _replicated(requests, self._settings.replicas)
+        await connection.send(requests)
 
     async def check(self) -> str:
         connection = await self._shared.get()
@@ -182,7 +189,7 @@ class RedisStream(Connection):
                     break
                 self._answered(buffer[at:after])
                 at = after + 2
-            elif kind == b"+":
+            elif kind == b"+" or (kind == b":" and self._asked and isinstance(self._asked[0][1], _Replicas)):
                 self._answered(text)
             elif kind == b"-":
                 self._refused(text.decode(errors="replace"))
@@ -206,6 +213,51 @@ class RedisStream(Connection):
         if not self._asked:
             raise broker_down(_UNREADABLE)
         self._asked.popleft()[1].failed(failure)
+
+
+class _Kept(Sending):
+    """A message that waits for replicas: Redis has it when there is a receipt."""
+
+    __slots__ = ("receipt", "sending")
+
+    def __init__(self, sending: Sending) -> None:
+        super().__init__(sending.message)
+        self.sending = sending
+        self.receipt: str | None = None
+
+    def ended(self, receipt: str | None, failure: Exception | None) -> None:
+        self.receipt = receipt
+        if failure is not None:
+            self.sending.failed(failure)
+
+
+class _Replicas(Sending):
+    """Gets the answer to a WAIT: how many replicas have the messages before it."""
+
+    __slots__ = ("kept", "wanted")
+
+    def __init__(self, kept: Sequence[_Kept], wanted: int) -> None:
+        super().__init__(NO_MESSAGE)
+        self.kept = kept
+        self.wanted = wanted
+
+    def ended(self, receipt: str | None, failure: Exception | None) -> None:
+        if failure is None and int(receipt or 0) < self.wanted:
+            failure = broker_down(f"{receipt} of {self.wanted} replicas have the message after {WAIT_SECONDS:g} s")
+        if isinstance(failure, NotPermitted):  # no fault of any message
+            failure = broker_down(str(failure))
+        for each in self.kept:
+            if failure is not None:
+                each.sending.failed(failure)
+            elif each.receipt is not None:
+                each.sending.stored(each.receipt)
+
+
+def _replicated(requests: Sequence[_Request], wanted: int) -> list[_Request]:
+    """Commands whose messages are stored when replicas have them."""
+    kept = [(command, place, _Kept(sending)) for command, place, sending in requests]
+    wait = _packed([b"WAIT", b"%d" % wanted, b"%d" % (WAIT_SECONDS * 1000)])
+    return [*kept, (wait, "", _Replicas([each for _, _, each in kept], wanted))]
 
 
 def _failure_of(text: str) -> PublishFailed:
