@@ -30,7 +30,7 @@ class RabbitMqServer(ServerProcess):
         if not SCRIPT.exists():
             missing("rabbitmq", "there is no rabbitmq-server; on Debian, apt-get install rabbitmq-server")
         self._epmd = program("epmd", "rabbitmq", "on Debian, apt-get install erlang-base")
-        self._epmd_port: int = free_ports(1)[0] if joins is None else joins._epmd_port
+        self.epmd_port: int = free_ports(1)[0] if joins is None else joins.epmd_port
         self._has_mapper = joins is None
         self._mapper: subprocess.Popen[bytes] | None = None
         self.node = f"evertick{self.port}@localhost"
@@ -60,7 +60,7 @@ class RabbitMqServer(ServerProcess):
     def command(self) -> tuple[Sequence[str], Mapping[str, str]]:
         return [str(SCRIPT)], {
             "HOME": str(self.directory),
-            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-setcookie evertick",  # the same for all nodes of a cluster
@@ -76,7 +76,7 @@ class RabbitMqServer(ServerProcess):
     def start(self) -> None:
         # Erlang starts a port mapper that outlives it, unless one answers.
         if self._has_mapper and self._mapper is None:
-            words = [self._epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
+            words = [self._epmd, "-port", str(self.epmd_port), "-address", "127.0.0.1"]
             self._mapper = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             self._wait_for_mapper()
         super().start()
@@ -96,7 +96,7 @@ class RabbitMqServer(ServerProcess):
 
     def _wait_for_mapper(self) -> None:
         while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self._epmd_port), timeout=5):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.epmd_port), timeout=5):
                 return
 
 
