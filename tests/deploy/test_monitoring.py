@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from engine import until
-from evertick.metrics.catalog import ALL, PROCESS
+from evertick.metrics.catalog import ALL, DATABASE_UP, PROCESS
 from evertick.metrics.exposition import page
 from evertick.metrics.instruments import Histogram
 from faults.cluster import Cluster
@@ -23,6 +23,7 @@ FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "evertick.rules.yml"
 TESTS = sorted(FOLDER.glob("*.test.yml"))
 DASHBOARD = ROOT / "deploy" / "grafana" / "evertick.json"
+SUMMED = re.compile(r"\bsum(?: by \([^)]*\))? ?\(([a-z_]+)")
 NAME = re.compile(r"\b(?:evertick|process)[_:][a-z0-9_:]+")
 
 
@@ -58,6 +59,16 @@ def test_the_dashboard_names_metrics_that_there_are() -> None:
     shown = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
     assert len(shown) > 30
     assert {name for expression in shown for name in NAME.findall(expression)} <= names()
+
+
+def test_figures_of_the_cluster_which_all_processes_show_are_not_added_up() -> None:
+    of_cluster = {each.name for each in ALL[ALL.index(DATABASE_UP) :]}
+    shown = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+    summed = {
+        name for expression in (*shown, *(rule["expr"] for rule in rules())) for name in SUMMED.findall(expression)
+    }
+    assert "evertick_pending_timers" in summed
+    assert not summed & of_cluster
 
 
 def test_the_panels_of_the_dashboard_have_numbers_and_places_of_their_own() -> None:

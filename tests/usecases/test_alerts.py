@@ -12,7 +12,7 @@ from engine import until
 from evertick.contract.alerts import Alert, AlertTargetRequest
 from evertick.contract.job import Job
 from evertick.domain.alerts import MANY_DUE, Condition
-from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.retry import GiveUp, GiveUpReason, NextStep, Retry
 from evertick.roles.janitor.alerting import JOBS_PER_PAGE, NOTICES_UNDER_WAY, Alerting
 from evertick.store.database import Pool, Timeouts, open_pool
@@ -107,6 +107,21 @@ async def test_a_job_that_never_ran_at_all_is_missed_too(world: World, watch: Wa
     (notice,) = await watch.deliver()
     assert notice["job_id"] == job.job_id
     assert "no run has succeeded since" in notice["detail"]
+
+
+async def test_the_log_of_an_alert_names_its_job_and_tenant_as_the_api_does(
+    world: World, watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.minutely(alert_after_failures=1)
+    await run_tick(world, 1, "failed")
+    with caplog.at_level("INFO", "evertick.janitor"):
+        assert await watch.look() == [("failures", job.job_id)]
+    (record,) = [each for each in caplog.records if "opened" in each.message]
+    assert record.message == f"alert failures {job.job_id} opened"
+    assert vars(record)["job_id"] == job.job_id
+    assert vars(record)["tenant_id"] == format_id(Prefix.TENANT, watch.tenant.tenant_id)
+    (notice,) = await watch.deliver()
+    assert notice["detail"] == "the latest run has failed"
 
 
 async def test_a_finished_one_off_that_succeeded_is_not_missed(

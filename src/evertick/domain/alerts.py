@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evertick.domain.job.faults import Faults, kind_of
+from evertick.domain.schedule.describe.english import counted
 from evertick.domain.schedule.instants import SECOND_US, utc_text
 
 MAX_SECONDS = 366 * 86_400
@@ -161,6 +162,8 @@ def is_to_note(rules: JobRules, success_at: datetime, noted_at: datetime | None)
 def _failures(rules: JobRules, facts: JobFacts) -> str | None:
     if rules.failures is None or facts.failures < rules.failures:
         return None
+    if facts.failures == 1:
+        return "the latest run has failed"
     return f"{facts.failures} runs in a row have failed"
 
 
@@ -235,7 +238,7 @@ def tenant_breaches(wanted: Iterable[str], facts: TenantFacts) -> dict[tuple[Con
     found: dict[tuple[Condition, str], str] = {}
     if facts.letters:
         minutes = LETTERS_WITHIN // timedelta(minutes=1)
-        found[Condition.DEAD_LETTERS, ""] = f"{facts.letters} runs died in the last {minutes} minutes"
+        found[Condition.DEAD_LETTERS, ""] = f"{counted(facts.letters, 'run')} died in the last {minutes} minutes"
     if facts.due >= MANY_DUE:
         found[Condition.CATCH_UP, ""] = f"{MANY_DUE} timers or more are overdue for more than a minute"
     for host, error in facts.hosts.items():

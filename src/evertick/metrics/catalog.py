@@ -148,7 +148,7 @@ POOL = Gauge(
 )
 CLOCK_SKEW = Gauge(
     "clock_skew_seconds",
-    "Difference between the clocks of this machine and of the database, by role",
+    "Difference between the clocks of this machine and of the database, by role; status: as the metrics port asked",
     "role",
     is_largest=True,
 )
@@ -162,7 +162,7 @@ ARCHIVE_DAYS_WAITING = Gauge(
     is_largest=True,
 )
 
-# The whole cluster, as the database has it: in processes with the role api or scheduler.
+# The whole cluster, as the database has it: in all processes but workers, each with the same figures.
 DATABASE_UP = Gauge("database_up", "Whether the database answered in time for the figures of the cluster: 1 or 0")
 READY = Gauge("ready_attempts", "Attempts that wait for a worker, by queue", "queue")
 OLDEST_READY = Gauge("oldest_ready_seconds", "How long ago the oldest attempt that waits was due, by queue", "queue")

@@ -42,6 +42,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunReason
 from evertick.roles.janitor.batch_size import BatchSize
+from evertick.runtime.logs import job_fields, tenant_fields
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, Session
 from evertick.store.jobs import runs
@@ -241,7 +242,8 @@ async def _apply(
     await alerts.open_all(connection, new)
     await alerts.close_all(connection, gone)
     for each in new:
-        logger.info("alert %s %s of tenant %d opened", each.condition, each.subject, each.tenant_id)
+        fields = tenant_fields(each.tenant_id) | ({} if each.job_id is None else job_fields(each.job_id))
+        logger.info("alert %s opened", f"{each.condition} {each.subject}".rstrip(), extra=fields)
 
 
 async def _turn_page(connection: Session, look: Look, taken: TakenLook, ids: Sequence[int], most: int) -> bool:
