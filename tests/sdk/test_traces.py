@@ -70,7 +70,7 @@ async def seen(database_url: str, house: Served, traces: Traces) -> AsyncIterato
 
     def note(run: Run) -> None:
         seen.append((run.traceparent, trace.get_current_span().get_span_context()))
-        with traces.provider.get_tracer("shop").start_as_current_span("child", attributes={"of": run.run_id}):
+        with traces.provider.get_tracer("shop").start_as_current_span("child", attributes={"of": run.run_id, "token": run.fencing_token}):
             pass
 
     async def handle(run: Run) -> None:
@@ -121,6 +121,7 @@ async def test_a_tick_is_one_trace_from_fire_to_record(
     (child,) = (span for span in traces.all() if _attributes(span).get("of") == run_id)
     assert _ids(child)[::2] == (current.trace_id, current.span_id), "what the handler traces belongs to its run"
     assert _attributes(legs[1])["evertick.outcome"] == "success"
+    assert _attributes(legs[1])["evertick.fencing_token"] == _attributes(child)["token"], "as the handler knows it"
 
 
 async def test_a_run_that_was_asked_for_within_a_trace_continues_it(
