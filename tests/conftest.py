@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ database.IDLE_SECONDS = database.LOCK_SECONDS = 300
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Tests start hundreds of processes: without bytecode, each compiles all that it imports.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Not below pytest's own temporary directory: that is private, and root's servers run as another user.
     if not hasattr(config, "workerinput"):
         root = Path(tempfile.mkdtemp(prefix="evertick-tests-", dir=_folder()))
