@@ -1,5 +1,6 @@
 """PostgreSQL servers for tests: each test process has its own, and each test a database copied from a template."""
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -7,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import asyncpg
+import psycopg
 import pytest
 
 from evertick.store.database import connect
@@ -33,6 +34,7 @@ class Server:
         self.version = version
         self.embedded = EmbeddedServer(root / f"{version}-{os.getpid()}{name}", SETTINGS, VERSIONS[version])
         self._has_template = False
+        self._admin: psycopg.Connection | None = None
 
     def url(self, database: str) -> str:
         return self.embedded.url.replace(f"/{DATABASE}?", f"/{database}?")
@@ -41,27 +43,26 @@ class Server:
     async def database(self, *, empty: bool = False) -> AsyncIterator[str]:
         """The URL of a new database, with the current schema or `empty`, which goes away afterwards."""
         name = f"test_{next(_numbers)}"
-        async with self._admin() as admin:
-            template = "template1" if empty else await self._template(admin)
-            # Copying files takes a third of the time that logging each page does, and nobody needs the log.
-            await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        template = "template1" if empty else await self._template()
+        # Copying files takes a third of the time that logging each page does, and nobody needs the log.
+        await self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         yield self.url(name)
-        async with self._admin() as admin:
-            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await self._execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    @asynccontextmanager
-    async def _admin(self) -> AsyncIterator[asyncpg.Connection]:
-        """Not kept for as long as a test takes, which may be many minutes."""
-        admin = await connect(self.embedded.url)
-        try:
-            yield admin
-        finally:
-            await admin.close()
+    async def _execute(self, statement: str) -> None:
+        # In a thread: servers of other tests may run in this event loop.
+        await asyncio.to_thread(self._execute_now, statement)
 
-    async def _template(self, admin: asyncpg.Connection) -> str:
+    def _execute_now(self, statement: str) -> None:
+        """On one connection for all tests, whose event loops differ: a new one costs as much as half a database."""
+        if self._admin is None or self._admin.closed:
+            self._admin = psycopg.connect(self.embedded.url, autocommit=True)
+        self._admin.execute(statement.encode())
+
+    async def _template(self) -> str:
         """A database in which the migrations were run once, for all tests of this process."""
         if not self._has_template:
-            await admin.execute(f"CREATE DATABASE {_TEMPLATE}")
+            await self._execute(f"CREATE DATABASE {_TEMPLATE}")
             connection = await connect(self.url(_TEMPLATE))
             try:
                 await migrate(connection)
@@ -69,6 +70,11 @@ class Server:
                 await connection.close()
             self._has_template = True
         return _TEMPLATE
+
+    def stop(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        self.embedded.stop()
 
 
 class Servers:
@@ -98,7 +104,7 @@ class Servers:
 
     def stop(self) -> None:
         for server in self._started.values():
-            server.embedded.stop()
+            server.stop()
 
 
 def remove(root: Path) -> None:
