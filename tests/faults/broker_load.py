@@ -22,15 +22,15 @@ class BrokerLoad:
     """Jobs that fire each second, whose messages a dispatcher publishes to a broker."""
 
     def __init__(self, cluster: Cluster, broker: Broker) -> None:
-        self._cluster = cluster
-        self._broker = broker
+        self.cluster = cluster
+        self.broker = broker
 
     async def begin(self, jobs: int) -> None:
-        await connections.create(self._cluster.tenant, self._broker.connection(), SEAL)
-        self._cluster.scheduler()
-        self._cluster.dispatcher()
+        await connections.create(self.cluster.tenant, self.broker.connection(), SEAL)
+        self.cluster.scheduler()
+        self.cluster.dispatcher()
         options: dict[str, Any] = {"concurrent_policy": "ALLOW", "max_concurrent": 1000, "max_retries": 100}
-        await self._cluster.jobs(jobs, schedule="every 1s", target=self._broker.target(), **options)
+        await self.cluster.jobs(jobs, schedule="every 1s", target=self.broker.target(), **options)
 
     async def stored(self, more: int) -> None:
         """Wait until so many more messages are acknowledged."""
@@ -42,15 +42,15 @@ class BrokerLoad:
 
     async def judge(self, kills: int) -> None:
         """All that was acknowledged is there, nothing was given up, and what is there twice has equal keys."""
-        await self._cluster.wait_until_idle(PATIENCE_SECONDS)
-        log_messages(await self._broker.read(), self._cluster.folder / "consumer.receipts")
-        assert await self._cluster.value("SELECT count(*) FROM dead_letters") == 0
-        await self._cluster.check()
-        setbacks = await self._cluster.value(_SETBACKS)
-        sys.stdout.write(f"{self._broker.kind}: {setbacks} attempts did not succeed over {kills} kills\n")
+        await self.cluster.wait_until_idle(PATIENCE_SECONDS)
+        log_messages(await self.broker.read(), self.cluster.folder / "consumer.receipts")
+        assert await self.cluster.value("SELECT count(*) FROM dead_letters") == 0
+        await self.cluster.check()
+        setbacks = await self.cluster.value(_SETBACKS)
+        sys.stdout.write(f"{self.broker.kind}: {setbacks} attempts did not succeed over {kills} kills\n")
 
     async def _until_more(self, query: str, more: int) -> None:
-        await self._cluster.until_count(query, await self._cluster.value(query) + more, PATIENCE_SECONDS)
+        await self.cluster.until_count(query, await self.cluster.value(query) + more, PATIENCE_SECONDS)
 
 
 def log_messages(runs: Iterable[MessageRun], log: Path) -> None:

@@ -53,6 +53,7 @@ async def test_how_far_heartbeats_are_apart(cluster: Cluster, heartbeat: float, 
         cluster.scheduler()
     if jobs:
         cluster.worker()
+    await cluster.until_count("SELECT count(*) FROM nodes", 3)  # starting is not measured
     with _busy(busy_per_core * (os.cpu_count() or 1)):
         gaps = await _gaps(cluster, SECONDS)
     load = os.getloadavg()[0]
@@ -79,6 +80,7 @@ async def test_how_far_heartbeats_are_apart_on_a_slow_line(
     proxy = Proxy(cluster.url)
     try:
         nodes = [cluster.scheduler(url=proxy.url) for _ in range(2)]
+        await cluster.until_count("SELECT count(*) FROM nodes", len(nodes))
         proxy.delay(round_trip / 2)
         gaps = await _gaps(cluster, SLOW_SECONDS)
         said = "".join(node.log.read_text(encoding="utf-8") for node in nodes)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from evertick.usecases.tenants import connections
+from faults.broker_load import PATIENCE_SECONDS, BrokerLoad
 from faults.cluster import Cluster
-from faults.test_broker_kills import PATIENCE_SECONDS, SEAL, log_messages
 from real_brokers import DESTINATION, KafkaBroker
 from servers.kafka import KafkaServer, kafka_nodes
 from targets.brokers.kafka_reading import create, described, until_described
@@ -20,28 +19,25 @@ from targets.brokers.kafka_reading import create, described, until_described
 pytestmark = pytest.mark.slow
 
 PARTITIONS = 6
-_SUCCESSES = "SELECT count(*) FROM outcomes WHERE result = 'success'"
-_SUCCESSES_IN = f"{_SUCCESSES} AND excerpt LIKE 'topic {DESTINATION}, partition ' || $1 || ',%'"
-_SETBACKS = "SELECT count(*) FROM outcomes WHERE result <> 'success'"
+_SUCCESSES_IN = (
+    "SELECT count(*) FROM outcomes"
+    f" WHERE result = 'success' AND excerpt LIKE 'topic {DESTINATION}, partition ' || $1 || ',%'"
+)
 _OPEN_CIRCUITS = "SELECT count(*) FROM target_hosts WHERE state <> 'closed'"
 _REASONS = "SELECT coalesce(error, result::text) AS reason, count(*) FROM outcomes WHERE result <> 'success' GROUP BY 1"
 
 
-class Load:
+class Load(BrokerLoad):
     """A dispatcher of Evertick that publishes to all partitions of a topic of three Kafka nodes."""
 
     def __init__(self, cluster: Cluster, nodes: Sequence[KafkaServer]) -> None:
-        self.cluster, self.nodes = cluster, nodes
-        self.broker = KafkaBroker(nodes[0])
+        super().__init__(cluster, KafkaBroker(nodes[0]))
+        self.nodes = nodes
         self.kills = 0
 
     async def begin(self, jobs: int) -> None:
         await create(self.nodes[0], DESTINATION, PARTITIONS)
-        await connections.create(self.cluster.tenant, self.broker.connection(), SEAL)
-        self.cluster.scheduler()
-        self.cluster.dispatcher()
-        options: dict[str, Any] = {"concurrent_policy": "ALLOW", "max_concurrent": 1000, "max_retries": 100}
-        await self.cluster.jobs(jobs, schedule="every 1s", target=self.broker.target(), **options)
+        await super().begin(jobs)
         await self.until_all_partitions_take_messages()
 
     async def kill(self, node: KafkaServer) -> None:
@@ -72,13 +68,7 @@ class Load:
         await self.cluster.until(holds, "each partition has more messages", PATIENCE_SECONDS)
 
     async def end(self) -> None:
-        """All that was begun ends; then consumers read."""
-        await self.cluster.wait_until_idle(PATIENCE_SECONDS)
-        log_messages(await self.broker.read(), self.cluster.folder / "consumer.receipts")
-        assert await self.cluster.value("SELECT count(*) FROM dead_letters") == 0
-        await self.cluster.check()
-        setbacks = await self.cluster.value(_SETBACKS)
-        sys.stdout.write(f"{setbacks} attempts did not succeed over {self.kills} kills of nodes\n")
+        await self.judge(self.kills)
         for reason, count in (await self.reasons()).items():
             sys.stdout.write(f"{count:6}  {reason}\n")
 

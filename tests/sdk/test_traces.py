@@ -70,7 +70,9 @@ async def seen(database_url: str, house: Served, traces: Traces) -> AsyncIterato
 
     def note(run: Run) -> None:
         seen.append((run.traceparent, trace.get_current_span().get_span_context()))
-        with traces.provider.get_tracer("shop").start_as_current_span("child", attributes={"of": run.run_id, "token": run.fencing_token}):
+        with traces.provider.get_tracer("shop").start_as_current_span(
+            "child", attributes={"of": run.run_id, "token": run.fencing_token}
+        ):
             pass
 
     async def handle(run: Run) -> None:
