@@ -34,7 +34,7 @@ class KafkaServer(ServerProcess):
             missing("kafka", "there are no jars in .servers/kafka; run `make servers`")
         if shutil.which("java") is None:
             missing("kafka", "there is no java; on Debian, apt-get install default-jre-headless")
-        _, self.sasl_port, self._controller_port = self.ports
+        _, self.sasl_port, self.controller_port = self.ports
         self.node, self._advertised, self._config = node, advertised, config or {}
         self.voters: Sequence[KafkaServer] = [self]
         """The nodes of its cluster."""
@@ -62,7 +62,7 @@ class KafkaServer(ServerProcess):
             return self._advertised.encode() + self.port.to_bytes(4) in told
 
     def _format(self) -> None:
-        voters = ",".join(f"{each.node}@127.0.0.1:{each._controller_port}" for each in self.voters)
+        voters = ",".join(f"{each.node}@127.0.0.1:{each.controller_port}" for each in self.voters)
         replicas = str(len(self.voters))
         given = {
             "process.roles": "broker,controller",
@@ -71,7 +71,7 @@ class KafkaServer(ServerProcess):
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.sasl_port},"
-            f"CONTROLLER://127.0.0.1:{self._controller_port}",
+            f"CONTROLLER://127.0.0.1:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://{self._advertised}:{self.port},"
             f"SASL_PLAINTEXT://{self._advertised}:{self.sasl_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
