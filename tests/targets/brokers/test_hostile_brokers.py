@@ -166,6 +166,24 @@ async def test_a_redis_that_drips_and_never_answers_is_left(monkeypatch: pytest.
     assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
+async def test_a_redis_that_does_not_answer_a_wait_with_a_number_has_stored_nothing() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        await reader.readuntil(b"WAIT\r\n")
+        writer.write(b"$3\r\n1-0\r\n+many\r\n")
+        await reader.read()
+
+    async with (
+        serving(serve) as port,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port, "replicas": 1}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(stream="orders")))
+    assert str(failure) == "Redis sent what cannot be read"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
 async def test_redis_gets_messages_while_it_has_not_answered_others() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"PING\r\n")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from engine import PATIENCE_SECONDS
 from evertick.targets.brokers import redis_stream, stream
 from evertick.targets.brokers.redis_stream import open_publisher
 from redis_server import RedisServer, redis_server
@@ -116,6 +117,24 @@ async def test_a_user_who_may_not_wait_for_replicas_is_told_so_and_gives_up_no_m
     async with publishing(open_publisher, given, {"password": "secret"}) as redis:
         failure = await failure_of(redis.publish(message(stream="orders")))
     assert "'wait'" in str(failure)
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+async def test_a_primary_that_becomes_a_replica_gives_up_no_message_that_waits_for_replicas(
+    server: RedisServer,
+) -> None:
+    async with (
+        redis_server() as other,
+        Redis.from_url(server.url) as client,
+        publishing(open_publisher, settings(server, replicas=1)) as redis,
+    ):
+        waiting = asyncio.create_task(failure_of(redis.publish(message(stream="orders"))))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (await client.info("clients"))["blocked_clients"]:
+                assert not waiting.done()
+            await client.execute_command("REPLICAOF", "127.0.0.1", str(other.port))
+            failure = await waiting
+    assert str(failure).startswith("Redis refused: UNBLOCKED"), "not that the time is over"
     assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 

@@ -242,9 +242,12 @@ class _Replicas(Sending):
         self.wanted = wanted
 
     def ended(self, receipt: str | None, failure: Exception | None) -> None:
-        if failure is None and int(receipt or 0) < self.wanted:
+        if receipt is not None and not receipt.isdigit():
+            failure = broker_down(_UNREADABLE)
+        elif receipt is not None and int(receipt) < self.wanted:
             failure = broker_down(f"{receipt} of {self.wanted} replicas have the message after {WAIT_SECONDS:g} s")
-        if isinstance(failure, NotPermitted):  # no fault of any message
+        elif isinstance(failure, PublishFailed) and not failure.is_broker_down:
+            # No fault of any message: the user may not wait, or the server became a replica meanwhile.
             failure = broker_down(str(failure))
         for each in self.kept:
             if failure is not None:
