@@ -77,7 +77,8 @@ async def test_an_attempt_becomes_an_entry_that_says_all_about_its_run(office: S
     assert entry["ce_id"].startswith("run_")
     assert entry["ce_token"].split(".")[1] == entry["ce_fencingtoken"]
     assert entry["ce_attempt"] == "1"
-    assert {"ce_time", "ce_subject", "ce_idempotencykey", "ce_reason", "ce_traceparent"} <= entry.keys()
+    assert {"ce_time", "ce_subject", "ce_idempotencykey", "ce_reason"} <= entry.keys()
+    assert entry["traceparent"] == entry["ce_traceparent"]
     outcome = await office.outcome(job)
     assert outcome.result == "success"
     assert outcome.excerpt is not None

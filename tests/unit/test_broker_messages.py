@@ -72,6 +72,7 @@ def test_a_message_says_all_about_its_run() -> None:
     assert found.attributes["token"] == "412.1781532000000001"
     assert found.attributes["id"].startswith("run_")
     assert found.attributes["traceparent"].startswith("00-")
+    assert found.plain == {"traceparent": found.attributes["traceparent"]}, "for OpenTelemetry"
     assert (found.attributes["attempt"], found.attributes["reason"], found.attributes["type"]) == (
         "2",
         "tick",

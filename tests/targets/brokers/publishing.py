@@ -27,9 +27,15 @@ ATTRIBUTES = {
     "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
 BODY = b'{"order": 17}'
+PLAIN = {"traceparent": ATTRIBUTES["traceparent"]}
+"""By its own name too."""
 FIXED = {name: ATTRIBUTES[name] for name in ("specversion", "type")}
 ENVELOPE = Envelope(
-    "application/json", {"X-Team": "billing"}, FIXED, tuple(name for name in ATTRIBUTES if name not in FIXED)
+    "application/json",
+    {"X-Team": "billing"},
+    FIXED,
+    tuple(name for name in ATTRIBUTES if name not in FIXED),
+    tuple(PLAIN),
 )
 
 
@@ -39,7 +45,7 @@ NAMES = ["nightly", "nightly Ünïcode", "long" * 2000]
 
 def message(number: int = 1, body: bytes = BODY, name: str = NAMES[1], **address: str | None) -> Message:
     attributes = {**ATTRIBUTES, "id": f"run_{number}", "subject": name}
-    values = tuple(attributes[name] for name in ENVELOPE.names)
+    values = tuple(attributes[name] for name in (*ENVELOPE.names, *ENVELOPE.plain))
     return Message(body, ENVELOPE, values, address, message_id=f"key-{number}")
 
 
@@ -88,7 +94,7 @@ async def failure_beside(failing: Awaitable[object], *others: Awaitable[object])
 
 UNWRITABLE = "\ud800"
 """A text that a payload can have, and that UTF-8 has no bytes for."""
-UNWRITABLE_ENVELOPE = Envelope("application/json", {"X-Team": UNWRITABLE}, FIXED, ENVELOPE.names)
+UNWRITABLE_ENVELOPE = Envelope("application/json", {"X-Team": UNWRITABLE}, FIXED, ENVELOPE.names, ENVELOPE.plain)
 
 
 async def failure_in_batch(publisher: Publisher, bad: Message, good: Message) -> PublishFailed:

@@ -15,6 +15,7 @@ from targets.brokers.publishing import (
     BODY,
     MANY,
     NAMES,
+    PLAIN,
     UNWRITABLE,
     WAIT_SECONDS,
     Guard,
@@ -51,6 +52,7 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(kafka_server:
         "X-Team": "billing",
         "content-type": "application/json",
         **{f"ce_{name}": text for name, text in ATTRIBUTES.items()},
+        **PLAIN,
     }
 
 

@@ -22,6 +22,7 @@ from targets.brokers.publishing import (
     BODY,
     MANY,
     NAMES,
+    PLAIN,
     UNWRITABLE_ENVELOPE,
     Guard,
     failure_beside,
@@ -65,7 +66,7 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(nats_server: 
     assert found.data == BODY
     assert found.subject == "arrives.orders"
     assert found.headers is not None
-    expected = {f"ce-{name}": text for name, text in ATTRIBUTES.items()}
+    expected = {**PLAIN, **{f"ce-{name}": text for name, text in ATTRIBUTES.items()}}
     assert {name: unquote(found.headers[name]) for name in expected} == expected
     assert found.headers["content-type"] == "application/json"
     assert found.headers["X-Team"] == "billing"

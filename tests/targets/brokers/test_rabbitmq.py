@@ -18,6 +18,7 @@ from targets.brokers.publishing import (
     BODY,
     MANY,
     NAMES,
+    PLAIN,
     UNWRITABLE_ENVELOPE,
     WAIT_SECONDS,
     Guard,
@@ -72,7 +73,8 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(rabbitmq_serv
         await found.ack()
     assert told == "exchange arrives, routing key orders.new"
     assert found.body == BODY
-    assert found.headers == {"X-Team": "billing", **{f"cloudEvents_{name}": text for name, text in ATTRIBUTES.items()}}
+    expected = {f"cloudEvents_{name}": text for name, text in ATTRIBUTES.items()}
+    assert found.headers == {"X-Team": "billing", **expected, **PLAIN}
     assert (found.content_type, found.message_id) == ("application/json", "key-1")
     assert found.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
 

@@ -16,6 +16,7 @@ from targets.brokers.publishing import (
     BODY,
     MANY,
     NAMES,
+    PLAIN,
     Guard,
     failure_beside,
     failure_of,
@@ -54,6 +55,7 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(server: Redis
         "content-type": "application/json",
         "data": BODY.decode(),
         **{f"ce_{name}": text for name, text in ATTRIBUTES.items()},
+        **PLAIN,
     }
 
 

@@ -22,6 +22,7 @@ from servers.aws import REGION, AwsServer
 from targets.brokers.publishing import (
     ATTRIBUTES,
     BODY,
+    PLAIN,
     WAIT_SECONDS,
     Guard,
     failure_beside,
@@ -54,7 +55,7 @@ async def test_a_message_is_stored_with_its_attributes_and_headers(aws_server: A
     said = attributes(found)
     assert json.loads(said.pop("cloudevents")) == ATTRIBUTES
     assert json.loads(said.pop("headers")) == {"X-Team": "billing"}
-    assert said == {"content-type": "application/json"}
+    assert said == {"content-type": "application/json", **PLAIN}
 
 
 @pytest.mark.parametrize("body", [b"\xff\x00", b"a\x00b", "\ufffe".encode()])

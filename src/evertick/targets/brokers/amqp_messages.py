@@ -77,7 +77,9 @@ def _form(envelope: Envelope) -> _Form:
     fixed = {f"cloudEvents_{name}": value for name, value in envelope.fixed.items()}
     headers = {**envelope.headers, **fixed}
     fields = b"".join([_head(name) + _long(value) for name, value in headers.items()])
-    heads = [text for name in envelope.names for text in (_head(f"cloudEvents_{name}").decode("latin-1"), "", "")]
+    heads = [
+        text for name in envelope.written_names("cloudEvents_") for text in (_head(name).decode("latin-1"), "", "")
+    ]
     return _Form(_short(envelope.content_type), fields, heads)
 
 

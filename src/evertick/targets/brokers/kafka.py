@@ -212,7 +212,7 @@ def _keyed(sending: Sending) -> tuple[bytes | None, bytes]:
 def _header_form(envelope: Envelope) -> protocol.HeaderForm:
     fixed = {f"ce_{name}": value for name, value in envelope.fixed.items()}
     headers = {**envelope.headers, "content-type": envelope.content_type, **fixed}
-    return protocol.HeaderForm(headers, [f"ce_{name}" for name in envelope.names])
+    return protocol.HeaderForm(headers, envelope.written_names("ce_"))
 
 
 def _next_batch(partition: Partition) -> list[Record]:

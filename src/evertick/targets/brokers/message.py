@@ -24,6 +24,7 @@ from evertick.contract.events import FIRED, SOURCE, SPEC_VERSION
 from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id, format_token, run_id_of
 from evertick.domain.schedule.instants import to_us, utc_text
+from evertick.domain.tracing import TRACEPARENT
 from evertick.runtime.tracing import traceparent_of
 from evertick.targets.brokers.publisher import Envelope, Message
 
@@ -34,8 +35,10 @@ KEEPS_ORDER = ("key", "group_id")
 FIXED = {"specversion": SPEC_VERSION, "type": FIRED}
 NAMES = (
     *("id", "source", "subject", "time", "idempotencykey", "fencingtoken", "token", "attempt", "reason"),
-    "traceparent",
+    TRACEPARENT,
 )
+PLAIN = (TRACEPARENT,)
+"""Also by its own name: instrumentations of OpenTelemetry do not look for attributes of CloudEvents."""
 
 
 class _Spec(msgspec.Struct):
@@ -78,7 +81,7 @@ def _addressed(text: bytes) -> Addressed:
     address = None if has_templates(target) else address_of(target)
     host = f"{target.queue_name}:{target.connection}"
     headers, content_type = headers_in(target)
-    envelope = Envelope(content_type, headers, FIXED, NAMES)
+    envelope = Envelope(content_type, headers, FIXED, NAMES, PLAIN)
     is_reported = target.completion is Completion.REPORTED
     return Addressed(target, envelope, address, _key_field(address_of(target)), host, is_reported)
 
@@ -112,7 +115,8 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
     fired_us, fired = _fire_texts(attempt.fire_at) if attempt.fire_at.tzinfo is UTC else _times_of(attempt.fire_at)
     run_id, (lane_id, seq) = run_id_of(job_id, fired_us), attempt.token
     token = format_token(lane_id, seq)
-    values = (  # by NAMES
+    traceparent = traceparent_of(attempt, run_id)
+    values = (  # by NAMES and PLAIN
         run_id,
         f"{source}/jobs/{job_id}",
         attempt.name,
@@ -122,7 +126,8 @@ def message_of(attempt: Attempt, found: Addressed, source: str = SOURCE) -> Mess
         token,
         str(attempt.attempt),
         attempt.reason,
-        traceparent_of(attempt, run_id),
+        traceparent,
+        traceparent,
     )
     body = b"null" if payload is None else payload.encode()
     # A consumer that failed waits for the next attempt: brokers must not take it for a repetition of the one before.

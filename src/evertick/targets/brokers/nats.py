@@ -372,7 +372,8 @@ def _form(envelope: Envelope) -> _Form:
     lines += [f"{name}: {_one_line(value)}" for name, value in envelope.headers.items()]
     lines.append(f"content-type: {_one_line(envelope.content_type)}")
     lines += [f"ce-{name}: {_encoded(value)}" for name, value in envelope.fixed.items()]
-    return _Form("\r\n".join(lines), [*(f"\r\nce-{name}: " for name in envelope.names), "\r\nNats-Msg-Id: "])
+    names = [*envelope.written_names("ce-"), "Nats-Msg-Id"]
+    return _Form("\r\n".join(lines), [f"\r\n{name}: " for name in names])
 
 
 def _one_line(text: str) -> str:

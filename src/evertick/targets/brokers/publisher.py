@@ -12,24 +12,35 @@ Made = TypeVar("Made")
 
 class Envelope:
     """What the messages of a target have in common. `fixed` are attributes that have one value in all of them, `names`
-    those of which each message has its own values.
+    those of which each message has its own values. `plain` are headers, which get no prefix of CloudEvents.
 
     Publishers remember how they write an envelope: it is told apart by identity.
     """
 
-    __slots__ = ("content_type", "fixed", "headers", "names")
+    __slots__ = ("content_type", "fixed", "headers", "names", "plain")
 
     def __init__(
-        self, content_type: str, headers: Mapping[str, str], fixed: Mapping[str, str], names: tuple[str, ...]
+        self,
+        content_type: str,
+        headers: Mapping[str, str],
+        fixed: Mapping[str, str],
+        names: tuple[str, ...],
+        plain: tuple[str, ...] = (),
     ) -> None:
         self.content_type = content_type
         self.headers = headers
         self.fixed = fixed
         self.names = names
+        self.plain = plain
+
+    def written_names(self, prefix: str) -> list[str]:
+        """The names of a message's values, in their order, where attributes have this prefix."""
+        return [*(f"{prefix}{name}" for name in self.names), *self.plain]
 
 
 class Message(NamedTuple):
-    """One attempt as a broker gets it. `values` are those of the attributes that its envelope names, in their order.
+    """One attempt as a broker gets it. `values` are those of the attributes that its envelope names, in their order, and
+    then those of its plain headers.
 
     `address` has the fields of the target after its templates: `topic`, `key`, `exchange`, `routing_key`, `stream`,
     `max_length`, `subject`, `queue_url`, `group_id`. Brokers may drop messages with a `message_id` that they have seen:
@@ -47,7 +58,12 @@ class Message(NamedTuple):
         """Those of CloudEvents and ours, by their names without a prefix (for example `specversion`, `id`,
         `fencingtoken`); each publisher writes them in the binding of its broker.
         """
-        return {**self.envelope.fixed, **dict(zip(self.envelope.names, self.values, strict=True))}
+        return {**self.envelope.fixed, **dict(zip(self.envelope.names, self.values, strict=False))}
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """The headers that each message has its own values of."""
+        return dict(zip(self.envelope.plain, self.values[len(self.envelope.names) :], strict=True))
 
 
 class PublishFailed(EvertickError):  # noqa: N818 - says what happened

@@ -312,7 +312,7 @@ def _form(envelope: Envelope, stream: str, most: object) -> _Form:
     words += ("content-type", envelope.content_type)
     for name, value in envelope.fixed.items():
         words += (f"ce_{name}", value)
-    names = [f"ce_{name}" for name in envelope.names]
+    names = envelope.written_names("ce_")
     opening = "".join([f"\r\n${len(word)}\r\n{word}" for word in words])
     heads = [text for name in names for text in (f"\r\n${len(name)}\r\n{name}\r\n$", "", "")]
     return _Form(words, names, f"*{len(words) + 2 * len(names) + 2}{opening}", heads, f"stream {stream}, entry ")

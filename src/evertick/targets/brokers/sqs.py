@@ -15,6 +15,7 @@ SQS takes at most ten attributes, so they are packed:
 | `content-type` | the type of the body |
 | `cloudevents` | all attributes of CloudEvents, a JSON object |
 | `headers` | the job's own headers, a JSON object; if it has any |
+| `traceparent` | the trace of the run, which OpenTelemetry looks for by this name |
 | `encoding` | `base64` if the body is no text that SQS takes, `empty` if it is empty; otherwise not set |
 """
 
@@ -200,7 +201,11 @@ def _fail(entries: Iterable[Entry], failure: Exception) -> None:
 def _entry(sending: Sending) -> Entry:
     message = sending.message
     body, encoding = _body(message.body)
-    attributes = {"content-type": message.envelope.content_type, "cloudevents": json.dumps(message.attributes)}
+    attributes = {
+        **message.plain,
+        "content-type": message.envelope.content_type,
+        "cloudevents": json.dumps(message.attributes),
+    }
     if message.envelope.headers:
         attributes["headers"] = json.dumps(dict(message.envelope.headers))
     if encoding is not None:
