@@ -124,7 +124,7 @@ def test_dead_letters_are_filtered_as_one_types_and_those_that_fit_are_replayed(
 
 
 def test_a_replay_that_ends_while_a_filter_is_fetched_leaves_the_filter(live: LiveServer, open_tab: OpenTab) -> None:
-    _failed(live, "filtered meanwhile", "LookupError: no such invoice")
+    _failed(live, "filtered meanwhile", "LookupError: no such parcel")
     _failed(live, "replayed meanwhile", "BlockingIOError: try again")
     operator = open_tab("operator")
     operator.open("/dead-letters")
@@ -134,9 +134,9 @@ def test_a_replay_that_ends_while_a_filter_is_fetched_leaves_the_filter(live: Li
     def hold(route: Route) -> None:
         held.append(route) if is_holding else route.continue_()
 
-    operator.page.route(re.compile("error=invoice"), hold)
-    with operator.page.expect_request(re.compile("error=invoice")):
-        operator.page.locator("#filter-error").fill("invoice")
+    operator.page.route(re.compile("error=parcel"), hold)
+    with operator.page.expect_request(re.compile("error=parcel")):
+        operator.page.locator("#filter-error").fill("parcel")
     replay = {"filter": {"error": "BlockingIOError"}, "background": True}
     with live.client(live.key("operator")) as api:
         api.post("/dead-letters:replay", json=replay).raise_for_status()
@@ -144,7 +144,7 @@ def test_a_replay_that_ends_while_a_filter_is_fetched_leaves_the_filter(live: Li
     is_holding = False
     for route in held:
         route.continue_()
-    expect(operator.page).to_have_url(re.compile(r"\?error=invoice"))
+    expect(operator.page).to_have_url(re.compile(r"\?error=parcel"))
     expect(operator.page.locator("#letters tbody tr")).to_have_count(1)
 
 

@@ -29,6 +29,7 @@ from evertick.usecases.tenants.keys import Caller
 
 PREFIX = "/api/v1"
 IF_MATCH = "If-Match"
+EVENT_CURSOR = "Evertick-Cursor"
 LAST_EVENT_ID = "Last-Event-ID"
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",

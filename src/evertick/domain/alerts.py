@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evertick.domain.job.faults import Faults, kind_of
-from evertick.domain.schedule.describe.english import counted
 from evertick.domain.schedule.instants import SECOND_US, utc_text
 
 MAX_SECONDS = 366 * 86_400
@@ -238,7 +237,8 @@ def tenant_breaches(wanted: Iterable[str], facts: TenantFacts) -> dict[tuple[Con
     found: dict[tuple[Condition, str], str] = {}
     if facts.letters:
         minutes = LETTERS_WITHIN // timedelta(minutes=1)
-        found[Condition.DEAD_LETTERS, ""] = f"{counted(facts.letters, 'run')} died in the last {minutes} minutes"
+        died = "run died" if facts.letters == 1 else "runs died"
+        found[Condition.DEAD_LETTERS, ""] = f"{facts.letters} {died} in the last {minutes} minutes"
     if facts.due >= MANY_DUE:
         found[Condition.CATCH_UP, ""] = f"{MANY_DUE} timers or more are overdue for more than a minute"
     for host, error in facts.hosts.items():

@@ -145,6 +145,18 @@ async def test_events_are_read_page_by_page(streaming: Caller, callers: Callers)
     assert rest == found[2:]
 
 
+async def test_a_poller_of_a_rare_type_goes_on_after_what_it_has_looked_at(streaming: Caller) -> None:
+    job = await streaming.create(name="first")
+    created = (await collected(streaming, 1, "types=job.created"))[-1]["id"]
+    nothing = await streaming.get("/events?types=job.paused")
+    assert (nothing.json(), "next" in nothing.links) == ([], False)
+    cursor = nothing.headers["Evertick-Cursor"]
+    assert int(cursor) >= int(created), "the job's creation is not looked at again"
+    await streaming.post(f"/jobs/{job['job_id']}/pause", json={})
+    (paused,) = await collected(streaming, 1, f"types=job.paused&cursor={cursor}")
+    assert paused["data"]["job_name"] == "first"
+
+
 async def test_entries_of_the_audit_log_are_for_admins(streaming: Caller, callers: Callers) -> None:
     job = await streaming.create()
     found = await collected(streaming, 3)  # the stream itself was put by a request, too

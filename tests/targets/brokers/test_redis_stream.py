@@ -134,7 +134,7 @@ async def test_a_primary_that_becomes_a_replica_gives_up_no_message_that_waits_f
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (await client.info("clients"))["blocked_clients"]:
                 assert not waiting.done()
-            await client.execute_command("REPLICAOF", "127.0.0.1", str(other.port))
+            await client.replicaof("127.0.0.1", str(other.port))
             failure = await waiting
     assert str(failure).startswith("Redis refused: UNBLOCKED"), "not that the time is over"
     assert (failure.retryable, failure.is_broker_down) == (True, True)

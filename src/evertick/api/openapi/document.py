@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from evertick.api.idempotency import IDEMPOTENCY_KEY, REPLAYED
-from evertick.api.messages import IF_MATCH, LAST_EVENT_ID
+from evertick.api.messages import EVENT_CURSOR, IF_MATCH, LAST_EVENT_ID
 from evertick.api.openapi.components import components_of, schema_of
 from evertick.api.operations import BodySpec, HandlerMode, Operation, ResponseSpec
 from evertick.api.problems import MEDIA_TYPE, Kind
@@ -59,6 +59,7 @@ _RESPONSE_HEADERS: dict[str, tuple[str, Schema]] = {
     "ETag": ("The version.", {"type": "string", "pattern": r'^"[1-9][0-9]*"$'}),
     "Location": ("Where it is.", {"type": "string", "format": "uri-reference"}),
     "Link": ("The next page, if there is one.", _TEXT),
+    EVENT_CURSOR: ("Of a page: how far it has looked, also past events of other types.", _text(patterns.ENTRY)),
     "Retry-After": ("After so many seconds it may work.", {"type": "string", "pattern": "^[0-9]+$"}),
     "WWW-Authenticate": ("How to identify oneself.", _TEXT),
     REPLAYED: ("`true` if this is an earlier answer again.", {"const": "true"}),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from evertick.api.event_readers import PAGE, StreamSpec, TooManyStreams
-from evertick.api.messages import LAST_EVENT_ID, AuthenticatedRequest, Response, no_content, ok, page
+from evertick.api.messages import EVENT_CURSOR, LAST_EVENT_ID, AuthenticatedRequest, Response, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind, over_limit
 from evertick.contract.events import EVENT_STREAM, Event, EventsQuery, EventStream, EventStreamRequest
@@ -23,7 +23,7 @@ RETRY_SECONDS = 5
     "GET",
     "/events",
     KeyRole.VIEWER,
-    ResponseSpec(list[Event], "The events, oldest first.", also={EVENT_STREAM: "EventLines"}),
+    ResponseSpec(list[Event], "The events, oldest first.", headers=(EVENT_CURSOR,), also={EVENT_STREAM: "EventLines"}),
     problems=(Kind.NOT_FOUND,),
     headers=(LAST_EVENT_ID,),
 )
@@ -31,7 +31,7 @@ async def list_events(request: AuthenticatedRequest, query: EventsQuery) -> Resp
     """Read events.
 
     With `Accept: text/event-stream` they are sent as they happen, until the client disconnects. Otherwise the answer is
-    a page. The last one has no Link to another: later, go on with the `id` of the last event as `cursor`.
+    a page. The last one has no Link to another: later, go on with its header `Evertick-Cursor` as `cursor`.
 
     Events of the type `audit.recorded` need the role admin, and are left out for others.
     """
@@ -39,7 +39,10 @@ async def list_events(request: AuthenticatedRequest, query: EventsQuery) -> Resp
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await _stream(request, query, types)
     found = await events.read(request.tenant, after=events.position_of(query.cursor), types=types, limit=query.limit)
-    return page(Page(tuple(found.events), None if found.is_last else str(found.cursor)), request.path, query)
+    response = page(Page(tuple(found.events), None if found.is_last else str(found.cursor)), request.path, query)
+    # Also past events of other types: a poller of a rare one would look at them again and again.
+    response.headers[EVENT_CURSOR] = str(found.cursor)
+    return response
 
 
 def _types(request: AuthenticatedRequest, query: EventsQuery) -> tuple[EventType, ...]:

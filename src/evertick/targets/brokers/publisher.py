@@ -39,8 +39,8 @@ class Envelope:
 
 
 class Message(NamedTuple):
-    """One attempt as a broker gets it. `values` are those of the attributes that its envelope names, in their order, and
-    then those of its plain headers.
+    """One attempt as a broker gets it. `values` are those of the attributes that its envelope names, in their order,
+    and then those of its plain headers.
 
     `address` has the fields of the target after its templates: `topic`, `key`, `exchange`, `routing_key`, `stream`,
     `max_length`, `subject`, `queue_url`, `group_id`. Brokers may drop messages with a `message_id` that they have seen:
