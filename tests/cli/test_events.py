@@ -1,21 +1,16 @@
 import json
 import signal
-from typing import Any
 
 import asyncpg
 import pytest
 
 from cli.commands import Cli
 from cli.processes import evertick
-from evertick.cli.backends.database import DatabaseBackend
 from evertick.domain.access import KeyRole
-from evertick.domain.events import EventType
 from evertick.store.database import Pool
 from evertick.store.tenants import broker_connections, events
 from evertick.store.tenants.broker_connections import ConnectionKey, Content
-from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import keys
-from hooked_pool import Run, hooked
 from roles.dispatching import SEAL
 
 pytestmark = pytest.mark.parametrize("backend", ["database", "api"])
@@ -90,27 +85,3 @@ async def test_events_are_followed_until_a_signal_stops_it(cli: Cli, pool: Pool,
             await events.give_positions(pool, 100)
             assert json.loads(await following.line())["data"]["job_name"] == name
         assert await following.stop(signal.SIGINT) == 0
-
-
-async def test_events_of_other_types_are_looked_at_once(cli: Cli, pool: Pool, backend: str) -> None:
-    """Else whoever follows a rare type reads everything since the last one, again and again."""
-    if backend == "api":
-        pytest.skip("the server's own cursor: tests/api/routes/test_events.py")
-    await cli("events", "switch-on")
-    await cli("jobs", "add", "report", "@daily", "--handler", "send")
-    await events.give_positions(pool, 100)
-    looks: list[int] = []
-
-    async def look(run: Run, parameters: Any) -> Any:
-        looks.append(parameters["after"])
-        if len(looks) == 2:
-            await cli("jobs", "pause", "report")
-            await events.give_positions(pool, 100)
-        return await run()
-
-    tenant = TenantContext(hooked(pool, "events.looked_until", look), 1)
-    database = DatabaseBackend(tenant, None, None)  # type: ignore[arg-type] # reading needs neither
-    async for event in database.follow_events(None, (EventType.JOB_PAUSED,)):
-        assert event.type == "evertick.job.paused"
-        break
-    assert looks[0] < looks[1], "the job's creation is behind it"
