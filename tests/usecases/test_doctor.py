@@ -239,6 +239,13 @@ def test_each_fact_is_judged_by_its_limits(finding: Diagnosis, level: Level) -> 
     assert (finding.todo is None) == (level is Level.OK)
 
 
+def test_one_is_not_told_as_many() -> None:
+    archived = diagnosis.on_archive(
+        ArchiveMarks(True, "/srv", None, None), ArchiveSummary(1, date(2026, 5, 1)), 0, "/srv"
+    )
+    assert archived.what == "1 day at /srv, the last 2026-05-01"
+
+
 @pytest.mark.parametrize(
     ("marks", "waiting", "url", "level"),
     [

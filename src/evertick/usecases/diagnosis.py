@@ -294,10 +294,12 @@ def on_events(lag: EventLag) -> Diagnosis:
         tenant = (
             "" if lag.failing_tenant_id is None else f", as that of {format_id(Prefix.TENANT, lag.failing_tenant_id)}"
         )
-        what = f"{lag.sinks_failing} sinks fail{tenant}: {lag.last_error}"
+        what = f"{counted(lag.sinks_failing, 'failing sink')}{tenant}: {lag.last_error}"
         todo = "`evertick events stream` has its state; what is older than EVERTICK_EVENT_DAYS is not sent any more"
         return Diagnosis("events", Level.WARNING, what, todo)
-    return Diagnosis("events", Level.OK, f"{lag.sinks_behind} sinks are behind" if lag.sinks_behind else "all are sent")
+    return Diagnosis(
+        "events", Level.OK, f"{counted(lag.sinks_behind, 'sink')} behind" if lag.sinks_behind else "all are sent"
+    )
 
 
 def on_archive(marks: ArchiveMarks, summary: ArchiveSummary, waiting: int, url: str | None) -> Diagnosis:
@@ -305,11 +307,15 @@ def on_archive(marks: ArchiveMarks, summary: ArchiveSummary, waiting: int, url: 
     if not marks.is_on:
         what = "off" if url is None else "by the settings here it is on, but no janitor with them has run"
         return Diagnosis("archive", Level.OK if url is None else Level.WARNING, what, _ARCHIVE_STARTS if url else None)
-    days = f"{summary.days} days at {marks.url}, the last {summary.last_day}" if summary.days else f"at {marks.url}"
+    days = (
+        f"{counted(summary.days, 'day')} at {marks.url}, the last {summary.last_day}"
+        if summary.days
+        else f"at {marks.url}"
+    )
     if marks.error is not None:
         level = Level.PROBLEM if waiting >= MANY_DAYS else Level.WARNING
         todo = "make the storage available: until then these days stay in the database, which grows"
-        return Diagnosis("archive", level, f"{waiting} days wait to be archived: {marks.error}", todo)
+        return Diagnosis("archive", level, f"{counted(waiting, 'day')} to be archived: {marks.error}", todo)
     if url is None:
         what = f"{days}; the settings here have none, so that processes with them cannot read or write it"
         return Diagnosis("archive", Level.WARNING, what, "set EVERTICK_ARCHIVE_URL, or run `evertick archive off`")

@@ -188,7 +188,8 @@ async def test_a_connection_in_use_is_neither_removed_nor_made_another_one(admin
     await admin.post("/connections", json=to_nats())
     target = {"type": "nats", "connection": "orders", "subject": "invoices"}
     job = await admin.create(target=target)
-    is_problem(await admin.delete("/connections/orders"), 409, "wrong-state")
+    refused = is_problem(await admin.delete("/connections/orders"), 409, "wrong-state")
+    assert "it is used by 1 job: " in refused["detail"]
     other = {"type": "redis_stream", "settings": {"host": "redis.example.invalid"}}
     is_problem(await admin.put("/connections/orders", json=other), 409, "wrong-state")
     assert (await admin.delete(f"/jobs/{job['job_id']}")).status_code == 204

@@ -160,6 +160,9 @@ async def test_wrong_credentials_fail_with_what_the_server_says() -> None:
             assert (failure.retryable, failure.is_broker_down) == (True, True)
         async with publishing(open_publisher, settings(server, username="good"), {"password": "right"}) as nats:
             assert (await nats.check()).startswith("NATS 2.")
+            assert (await nats.check()).endswith("JetStream with 0 streams")
+            async with jetstream(server, "only", user="good", password="right"):
+                assert (await nats.check()).endswith("JetStream with 1 stream")
         async with (
             jetstream(server, "open", user="good", password="right"),
             publishing(open_publisher, settings(server, username="narrow"), {"password": "right"}) as nats,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from evertick.contract.connections import KafkaConnection
+from evertick.domain.schedule.describe.english import counted
 from evertick.targets.brokers import kafka_protocol as protocol
 from evertick.targets.brokers.kafka_cluster import (
     BACKOFFS,
@@ -105,8 +106,7 @@ class KafkaPublisher(Publisher):
 
     async def check(self) -> str:
         metadata, failures = await self._cluster.ask_all()
-        count = len(metadata.brokers)
-        found = f"Kafka cluster {metadata.cluster_id} with {count} {'broker' if count == 1 else 'brokers'}"
+        found = f"Kafka cluster {metadata.cluster_id} with {counted(len(metadata.brokers), 'broker')}"
         return "; ".join([found, *map(str, failures)])
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evertick.contract.broker_targets import subject_fault
 from evertick.contract.connections import NatsConnection
+from evertick.domain.schedule.describe.english import counted
 from evertick.targets.brokers.publisher import (
     Awaited,
     Dial,
@@ -119,7 +120,8 @@ class NatsPublisher(Publisher):
         found = msgspec.json.decode(answer)
         if "error" in found:
             raise PublishFailed(f"JetStream: {found['error'].get('description')}", retryable=True, is_broker_down=True)
-        return f"NATS {connection.version} at {connection.name}, JetStream with {found.get('streams', 0)} streams"
+        streams = counted(int(found.get("streams", 0)), "stream")
+        return f"NATS {connection.version} at {connection.name}, JetStream with {streams}"
 
     async def close(self) -> None:
         await self._shared.close()

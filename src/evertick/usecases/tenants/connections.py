@@ -21,6 +21,7 @@ from evertick.contract.connections import (
 from evertick.domain.admission import Refused
 from evertick.domain.errors import EvertickError, Fault, InvalidFields
 from evertick.domain.limits import QuotaName
+from evertick.domain.schedule.describe.english import counted
 from evertick.roles.dispatcher.connections import settings_of
 from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.runtime.concurrency import TenantLimit
@@ -178,8 +179,8 @@ async def reseal(pool: Pool | Session, seal: Seal, most: int) -> int:
 async def _check_unused(session: Session, row: ConnectionRow) -> None:
     jobs = await broker_connections.users(session, row.key, row.type, COUNTED_JOBS)
     if jobs:
-        number = f"{jobs} or more" if jobs == COUNTED_JOBS else str(jobs)
-        raise ConnectionInUse(row.name, f"{number} jobs name it; give them another one, or delete them")
+        users = f"{jobs} or more jobs" if jobs == COUNTED_JOBS else counted(jobs, "job")
+        raise ConnectionInUse(row.name, f"it is used by {users}: change or delete first what uses it")
     if await broker_connections.is_of_sink(session, row.key):
         raise ConnectionInUse(row.name, "the sink of events names it; give that another one, or remove it")
 
