@@ -29,12 +29,15 @@ def _failed(live: LiveServer, name: str, error: str) -> str:
 
 
 def _finish(live: LiveServer, run_ids: set[str], outcome: dict[str, str]) -> None:
-    """Run what is ready, until one of these runs is among it."""
+    """Run what is ready, until one of these runs is among it; what other tests left ready succeeds."""
     with live.client(live.key("worker")) as worker:
         lease = {"worker_id": "w-operations", "max": 10, "wait_seconds": 20}
         while True:
             attempts = worker.post(f"/queues/{QUEUE}/lease", json=lease).raise_for_status().json()["attempts"]
-            outcomes = [{"token": each["token"], **outcome} for each in attempts]
+            outcomes = [
+                {"token": each["token"], **(outcome if each["run_id"] in run_ids else {"result": "success"})}
+                for each in attempts
+            ]
             worker.post("/outcomes", json={"worker_id": "w-operations", "outcomes": outcomes}).raise_for_status()
             if run_ids & {each["run_id"] for each in attempts}:
                 return
@@ -115,7 +118,7 @@ def test_dead_letters_are_filtered_as_one_types_and_those_that_fit_are_replayed(
     operator.page.get_by_role("dialog").get_by_role("button", name="Start the replay").click()
     replay = operator.page.locator("#replays li").first
     expect(replay).to_contain_text("error “SPACE LEFT”")
-    expect(replay).to_contain_text(re.compile("[2-9] replayed, 2 per second"))  # what others left fails with them
+    expect(replay).to_contain_text("2 replayed, 2 per second")
     expect(replay).to_contain_text("done")
     operator.open("/dead-letters?error=SPACE+LEFT")
     expect(operator.page.get_by_text("No dead letter fits")).to_be_visible()
