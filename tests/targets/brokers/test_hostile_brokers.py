@@ -9,10 +9,12 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from pamqp import commands, frame
+from pamqp.base import Frame
+from pamqp.body import ContentBody
 from pamqp.heartbeat import Heartbeat
 
 from evertick.targets.brokers import (
@@ -394,6 +396,21 @@ async def test_sequence_numbers_of_kafka_begin_again_after_the_largest(monkeypat
     assert sequences == [0, 0, 1, 0], "the first was tried twice"
 
 
+AMQP_ANSWERS: dict[type, Frame] = {
+    commands.Connection.StartOk: commands.Connection.Tune(),
+    commands.Connection.Open: commands.Connection.OpenOk(),
+    commands.Channel.Open: commands.Channel.OpenOk(),
+    commands.Confirm.Select: commands.Confirm.SelectOk(),
+}
+
+
+async def amqp_frame(reader: asyncio.StreamReader) -> tuple[int, int, Any]:
+    """The size of a frame, its channel, and what is in it."""
+    head = await reader.readexactly(7)
+    data = head + await reader.readexactly(int.from_bytes(head[3:7]) + 1)
+    return len(data), *frame.unmarshal(data)[1:]
+
+
 def amqp_broker(bodies: list[int], *, confirms: bool) -> Serve:
     """Asks for tiny frames, notes the sizes of those of bodies, and confirms the first message, or none."""
 
@@ -401,20 +418,16 @@ def amqp_broker(bodies: list[int], *, confirms: bool) -> Serve:
         await reader.readexactly(8)
         writer.write(frame.marshal(commands.Connection.Start(), 0))
         while True:
-            head = await reader.readexactly(7)
-            data = head + await reader.readexactly(int.from_bytes(head[3:7]) + 1)
-            _, channel, found = frame.unmarshal(data)
+            size, channel, found = await amqp_frame(reader)
             answers = {
+                **AMQP_ANSWERS,
                 commands.Connection.StartOk: commands.Connection.Tune(frame_max=9),
-                commands.Connection.Open: commands.Connection.OpenOk(),
-                commands.Channel.Open: commands.Channel.OpenOk(),
-                commands.Confirm.Select: commands.Confirm.SelectOk(),
                 Heartbeat: found,
             }
             if type(found) in answers:
                 writer.write(frame.marshal(answers[type(found)], channel))
-            if head[0] == 3:
-                bodies.append(len(data))
+            if isinstance(found, ContentBody):
+                bodies.append(size)
                 if confirms:
                     writer.write(frame.marshal(commands.Basic.Ack(1), channel))
 
@@ -472,6 +485,61 @@ async def test_a_broker_of_rabbitmq_that_sends_heartbeats_and_does_not_answer_is
         failure = await failure_of(publisher.publish(message(exchange="orders", routing_key="orders")))
     assert str(failure) == f"localhost:{port}: the broker has not answered for 0.3 s"
     assert (failure.retryable, failure.is_broker_down) == (True, True)
+
+
+class ClosingRabbitMq:
+    """Refuses the first message, and closes the channel for the second when it may. As RabbitMQ does, it takes the
+    closing of a channel that is not open for a fault of the whole connection.
+    """
+
+    def __init__(self) -> None:
+        self.may_close = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(frame.marshal(commands.Connection.Start(), 0))
+        bodies = 0
+        while True:
+            _, channel, found = await amqp_frame(reader)
+            if isinstance(found, ContentBody):
+                bodies += 1
+                await self._answer(bodies, writer, channel)
+            elif isinstance(found, commands.Channel.Close):
+                failure = commands.Connection.Close(504, "CHANNEL_ERROR - expected 'channel.open'", 0, 0)
+                writer.write(frame.marshal(failure, 0))
+            elif type(found) in AMQP_ANSWERS:
+                writer.write(frame.marshal(AMQP_ANSWERS[type(found)], channel))
+
+    async def _answer(self, bodies: int, writer: asyncio.StreamWriter, channel: int) -> None:
+        if bodies == 2:
+            writer.write(frame.marshal(commands.Basic.Nack(1), channel))
+            await self.may_close.wait()
+            closing = commands.Channel.Close(404, "NOT_FOUND - no exchange 'gone' in vhost '/'", 60, 40)
+            writer.write(frame.marshal(closing, channel))
+        elif bodies == 3:
+            writer.write(frame.marshal(commands.Basic.Ack(1), channel))
+
+
+async def test_a_channel_that_rabbitmq_closes_before_it_is_opened_anew_is_not_closed_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rabbitmq, "RENEW_SECONDS", 0.0)  # after a refusal the channel is opened anew
+    monkeypatch.setattr(rabbitmq, "CONFIRM_SECONDS", SECONDS)  # when the second message is confirmed
+    server = ClosingRabbitMq()
+    async with (
+        serving(server) as port,
+        publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        refused, lost = (Awaited(message(number, routing_key="orders")) for number in (1, 2))
+        await publisher.send([refused, lost])
+        assert "a queue is full or has failed" in str(await failure_of(refused.answer))
+        waiting = asyncio.create_task(publisher.publish(message(3, routing_key="orders")))
+        for _ in range(10):  # turns of the event loop: it waits until the second message is confirmed
+            await asyncio.sleep(0)
+        server.may_close.set()
+        assert "NOT_FOUND" in str(await failure_of(lost.answer))
+        assert await waiting == "exchange (default), routing key orders"
 
 
 @pytest.mark.parametrize("has_more", [False, True])

@@ -406,7 +406,7 @@ class AmqpConnection(Connection):
     async def _begin_publishing(self) -> None:
         """Open the channel, or open it anew if all that it has got is confirmed soon: nothing is published twice."""
         self._opened_at = self._loop.time()
-        if self._is_open and await self._is_confirmed_soon():
+        if await self._is_confirmed_soon() and self._is_open:  # the broker may have closed it meanwhile
             await self._ask(commands.Channel.Close(0, "", 0, 0), PUBLISHING)
             self._is_open = False
         if not self._is_open:
