@@ -186,6 +186,29 @@ async def test_a_redis_that_does_not_answer_a_wait_with_a_number_has_stored_noth
     assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
+async def test_a_redis_that_its_replicas_have_left_is_left_too() -> None:
+    """By then its address may lead to the one of them that was made the primary."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        replicas, connections = connections, connections + 1
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        while True:
+            await reader.readuntil(b"WAIT\r\n")
+            writer.write(b"$3\r\n1-0\r\n:%d\r\n" % replicas)
+
+    async with (
+        serving(serve) as port,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port, "replicas": 1}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        failure = await failure_of(publisher.publish(message(stream="orders")))
+        assert str(failure).startswith("0 of 1 replicas")
+        assert await publisher.publish(message(stream="orders")) == "stream orders, entry 1-0"
+
+
 async def test_redis_gets_messages_while_it_has_not_answered_others() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"PING\r\n")

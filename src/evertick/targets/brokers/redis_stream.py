@@ -189,8 +189,13 @@ class RedisStream(Connection):
                     break
                 self._answered(buffer[at:after])
                 at = after + 2
-            elif kind == b"+" or (kind == b":" and self._asked and isinstance(self._asked[0][1], _Replicas)):
+            elif kind == b"+":
                 self._answered(text)
+            elif kind == b":" and self._asked and isinstance(replicas := self._asked[0][1], _Replicas):
+                self._answered(text)
+                if replicas.failure is not None:
+                    # All else would wait as long. By now the address may lead to a replica that was promoted.
+                    raise replicas.failure
             elif kind == b"-":
                 self._refused(text.decode(errors="replace"))
             else:
@@ -232,14 +237,15 @@ class _Kept(Sending):
 
 
 class _Replicas(Sending):
-    """Gets the answer to a WAIT: how many replicas have the messages before it."""
+    """Gets the answer to a WAIT: how many replicas have the messages before it. `failure`: why they are not stored."""
 
-    __slots__ = ("kept", "wanted")
+    __slots__ = ("failure", "kept", "wanted")
 
     def __init__(self, kept: Sequence[_Kept], wanted: int) -> None:
         super().__init__(NO_MESSAGE)
         self.kept = kept
         self.wanted = wanted
+        self.failure: Exception | None = None
 
     def ended(self, receipt: str | None, failure: Exception | None) -> None:
         if receipt is not None and not receipt.isdigit():
@@ -249,6 +255,7 @@ class _Replicas(Sending):
         elif isinstance(failure, PublishFailed) and not failure.is_broker_down:
             # No fault of any message: the user may not wait, or the server became a replica meanwhile.
             failure = broker_down(str(failure))
+        self.failure = failure
         for each in self.kept:
             if failure is not None:
                 each.sending.failed(failure)
