@@ -94,6 +94,7 @@ async def test_a_message_is_stored_when_replicas_have_it(server: RedisServer) ->
         assert told is not None
         assert told.startswith("stream orders, entry ")
         assert await entries(replica, "orders"), "before the answer, not after"
+        assert (await redis.check()).startswith("Redis 7")
         async with Redis.from_url(server.url) as client:
             await client.set("text", "not a stream")
         wrong = redis.publish(message(stream="text"))
@@ -107,9 +108,10 @@ async def test_a_message_that_replicas_do_not_have_is_not_stored(
 ) -> None:
     monkeypatch.setattr(redis_stream, "WAIT_SECONDS", 0.1)
     async with publishing(open_publisher, settings(server, replicas=1)) as redis:
-        failure = await failure_of(redis.publish(message(stream="orders")))
-    assert str(failure) == "0 of 1 replicas have the message after 0.1 s"
-    assert (failure.retryable, failure.is_broker_down) == (True, True)
+        for failing in (redis.publish(message(stream="orders")), redis.check()):
+            failure = await failure_of(failing)
+            assert str(failure) == "0 of 1 replicas have acknowledged within 0.1 s"
+            assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 async def test_a_user_who_may_not_wait_for_replicas_is_told_so_and_gives_up_no_message(server: RedisServer) -> None:
@@ -117,9 +119,10 @@ async def test_a_user_who_may_not_wait_for_replicas_is_told_so_and_gives_up_no_m
         await client.acl_setuser("adder", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd", "+ping"])
     given = settings(server, replicas=1, username="adder")
     async with publishing(open_publisher, given, {"password": "secret"}) as redis:
-        failure = await failure_of(redis.publish(message(stream="orders")))
-    assert "'wait'" in str(failure)
-    assert (failure.retryable, failure.is_broker_down) == (True, True)
+        for failing in (redis.publish(message(stream="orders")), redis.check()):
+            failure = await failure_of(failing)
+            assert "'wait'" in str(failure)
+            assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 async def test_a_primary_that_becomes_a_replica_gives_up_no_message_that_waits_for_replicas(

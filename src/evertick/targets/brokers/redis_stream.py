@@ -87,6 +87,8 @@ class RedisStreamPublisher(Publisher):
 
     async def check(self) -> str:
         connection = await self._shared.get()
+        if self._settings.replicas:
+            await connection.find_replicas(self._settings.replicas)
         try:
             found = await connection.ask(b"INFO", b"server")
         except NotPermitted:  # XADD is enough for messages
@@ -153,6 +155,14 @@ class RedisStream(Connection):
         asked = Awaited()
         await self.send([(_packed(words), "", asked)])
         return await self.answer(asked.answer)
+
+    async def find_replicas(self, wanted: int) -> None:
+        """PublishFailed: there are fewer, or the user may not wait for them."""
+        asked = Awaited()
+        kept = _Kept(asked)
+        kept.stored("")  # there is nothing that they would have to get
+        await self.send([_wait([kept], wanted)])
+        await self.answer(asked.answer)
 
     async def send(self, requests: Sequence[_Request]) -> None:
         """Write commands; each of them ends when it is answered."""
@@ -251,7 +261,7 @@ class _Replicas(Sending):
         if receipt is not None and not receipt.isdigit():
             failure = broker_down(_UNREADABLE)
         elif receipt is not None and int(receipt) < self.wanted:
-            failure = broker_down(f"{receipt} of {self.wanted} replicas have the message after {WAIT_SECONDS:g} s")
+            failure = broker_down(f"{receipt} of {self.wanted} replicas have acknowledged within {WAIT_SECONDS:g} s")
         elif isinstance(failure, PublishFailed) and not failure.is_broker_down:
             # No fault of any message: the user may not wait, or the server became a replica meanwhile.
             failure = broker_down(str(failure))
@@ -266,8 +276,13 @@ class _Replicas(Sending):
 def _replicated(requests: Sequence[_Request], wanted: int) -> list[_Request]:
     """Commands whose messages are stored when replicas have them."""
     kept = [(command, place, _Kept(sending)) for command, place, sending in requests]
-    wait = _packed([b"WAIT", b"%d" % wanted, b"%d" % (WAIT_SECONDS * 1000)])
-    return [*kept, (wait, "", _Replicas([each for _, _, each in kept], wanted))]
+    return [*kept, _wait([each for _, _, each in kept], wanted)]
+
+
+def _wait(kept: Sequence[_Kept], wanted: int) -> _Request:
+    """The command that waits until replicas have what was written before it."""
+    command = _packed([b"WAIT", b"%d" % wanted, b"%d" % (WAIT_SECONDS * 1000)])
+    return command, "", _Replicas(kept, wanted)
 
 
 def _failure_of(text: str) -> PublishFailed:
