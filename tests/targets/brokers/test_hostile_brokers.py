@@ -27,7 +27,7 @@ from evertick.targets.brokers import (
     sqs,
     stream,
 )
-from evertick.targets.brokers.publisher import Awaited
+from evertick.targets.brokers.publisher import Awaited, Connect
 from evertick.targets.brokers.stream import tls_context
 from ports import free_port
 from secured_server import write_certificates
@@ -109,6 +109,37 @@ async def test_the_guard_judges_each_endpoint_of_sqs_that_is_no_name(host: str) 
         failure = await failure_of(publisher.check())
     assert str(failure) == f"{host}: not a public address"
     assert not failure.retryable
+
+
+@pytest.mark.parametrize(
+    ("connect", "settings", "address"),
+    [
+        (
+            kafka.open_publisher,
+            {"bootstrap_servers": ["refused:9092", "localhost:{}"], "security_protocol": "PLAINTEXT"},
+            {"topic": "orders"},
+        ),
+        (
+            rabbitmq.open_publisher,
+            {"host": "refused", "other_nodes": ["localhost:{}"], "username": "u", "tls": False},
+            {"routing_key": "orders"},
+        ),
+        (nats.open_publisher, {"servers": ["refused:4222", "localhost:{}"], "tls": False}, {"subject": "orders"}),
+    ],
+    ids=["kafka", "rabbitmq", "nats"],
+)
+async def test_messages_wait_for_a_node_that_is_down_although_the_guard_refuses_another(
+    connect: Connect, settings: dict[str, Any], address: dict[str, Any]
+) -> None:
+    port = str(free_port())
+    given = {
+        name: [each.replace("{}", port) for each in value] if isinstance(value, list) else value
+        for name, value in settings.items()
+    }
+    async with publishing(connect, given, dial=Guard("refused")) as publisher, asyncio.timeout(SECONDS):
+        failure = await failure_of(publisher.publish(message(**address)))
+    assert str(failure) == f"cannot connect to localhost:{port}: Connection refused"
+    assert (failure.retryable, failure.is_broker_down) == (True, True)
 
 
 REDIS = {"host": "localhost", "database": 0, "tls": False}

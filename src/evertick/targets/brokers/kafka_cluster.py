@@ -19,6 +19,7 @@ from evertick.targets.brokers.stream import (
     broker_down,
     host_and_port,
     open_stream,
+    reason_of_all,
     tls_context,
 )
 
@@ -144,7 +145,7 @@ class Cluster:
     async def _first_answer(
         self, addresses: Sequence[Address], asked: dict[asyncio.Task[protocol.Metadata], Address], topics: Sequence[str]
     ) -> protocol.Metadata:
-        failure: PublishFailed | None = None
+        failures: list[PublishFailed] = []
         waiting: set[asyncio.Task[protocol.Metadata]] = set()
         left = deque(addresses)
         while left or waiting:
@@ -161,10 +162,9 @@ class Cluster:
                     return task.result()
                 if not isinstance(error, PublishFailed):
                     raise error
-                failure = failure or error
+                failures.append(error)
         self._told_by = None
-        assert failure is not None
-        raise failure
+        raise reason_of_all(failures)
 
     async def ask_all(self) -> tuple[protocol.Metadata, list[PublishFailed]]:
         """Ask the brokers of the settings and those that they name: what one tells, and why others cannot be used.

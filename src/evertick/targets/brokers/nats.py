@@ -43,6 +43,7 @@ from evertick.targets.brokers.stream import (
     host_and_port,
     open_stream,
     reason_of,
+    reason_of_all,
     tls_context,
 )
 from evertick.version import __version__
@@ -127,22 +128,20 @@ class NatsPublisher(Publisher):
         await self._shared.close()
 
     async def _connect(self) -> "NatsStream":
-        failure: PublishFailed | None = None
+        failures: list[PublishFailed] = []
         advertised = [] if self._last is None else self._last.advertised
         for server in dict.fromkeys([*self._settings.servers, *advertised]):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     connection = await self._connect_to(server)
-            except PublishFailed as error:
-                # What the operator named says more than what a server advertised.
-                failure = failure or error
+            except PublishFailed as failure:
+                failures.append(failure)
             except TimeoutError:
-                failure = failure or broker_down(f"{server} did not answer in time")
+                failures.append(broker_down(f"{server} did not answer in time"))
             else:
                 self._last = connection
                 return connection
-        assert failure is not None
-        raise failure
+        raise reason_of_all(failures)  # what the operator named says more than what a server advertised
 
     async def _connect_to(self, server: str) -> "NatsStream":
         host, port = host_and_port(server, DEFAULT_PORT)

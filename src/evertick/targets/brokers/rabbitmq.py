@@ -50,6 +50,7 @@ from evertick.targets.brokers.stream import (
     broker_down,
     host_and_port,
     open_stream,
+    reason_of_all,
     tls_context,
 )
 from evertick.version import __version__
@@ -154,19 +155,18 @@ class RabbitMqPublisher(Publisher):
         await asyncio.gather(*self._repeating)
 
     async def _connect(self) -> "AmqpConnection":
-        """Connect to the first node that takes it; reasons are those of the first that was tried."""
+        """Connect to the first node that takes it; what is raised is why none does."""
         settings = self._settings
         default_port = TLS_PORT if settings.tls else PORT
         nodes = [(settings.host.strip("[]"), settings.port or default_port)]
         nodes += [host_and_port(node, default_port) for node in settings.other_nodes or ()]
-        failure: PublishFailed | None = None
+        failures: list[PublishFailed] = []
         for host, port in nodes:
             try:
                 return await self._connect_to(host, port)
-            except PublishFailed as error:
-                failure = failure or error
-        assert failure is not None
-        raise failure
+            except PublishFailed as failure:
+                failures.append(failure)
+        raise reason_of_all(failures)
 
     async def _connect_to(self, host: str, port: int) -> "AmqpConnection":
         settings = self._settings

@@ -40,6 +40,11 @@ def broker_down(reason: str) -> PublishFailed:
     return PublishFailed(reason, retryable=True, is_broker_down=True)
 
 
+def reason_of_all(failures: Sequence[PublishFailed]) -> PublishFailed:
+    """Why none of several servers can be used: the first reason, but one that may pass before those that do not."""
+    return min(failures, key=lambda failure: not failure.retryable)
+
+
 @lru_cache(maxsize=128)  # reading those of the system takes tens of milliseconds
 def tls_context(authorities: str | None) -> ssl.SSLContext:
     """Trusts these authorities, or those of the system."""
