@@ -142,6 +142,7 @@ def test_an_address_that_its_broker_can_have_is_taken(kind: str, field: str, tex
         ("nats", "subject", "orders.{{payload.account}}", "a b", "makes the subject 'orders.a b', which must be words"),
         ("nats", "subject", "orders.{{payload.account}}", "", "makes the subject 'orders.', which must be words"),
         ("nats", "subject", "{{payload.account}}.API.INFO", "$JS", "which must not begin with $JS or $SYS"),
+        ("nats", "subject", "o.{{payload.account}}", "a" * 3999, "which must have at most 4000 bytes, not 4001"),
         ("rabbitmq", "routing_key", "o.{{payload.account}}", "a" * 254, "which must have at most 255 bytes, not 256"),
     ],
 )
@@ -152,6 +153,7 @@ def test_a_payload_that_makes_an_address_of_no_use_is_refused(
     found = faults(target, payload={"account": value})
     assert list(found) == ["/payload"]
     assert reason in found["/payload"]
+    assert len(found["/payload"]) < 250, "not as long as the payload"
 
 
 def test_a_target_names_a_connection_of_its_type() -> None:

@@ -22,6 +22,9 @@ from evertick.domain.job.http_target import MAX_HEADERS, check_headers
 ADDRESS_MAX_LENGTH = 255
 URL_MAX_LENGTH = 2048
 MAX_STREAM_LENGTH = 1_000_000_000
+MAX_SUBJECT_BYTES = 4000
+"""NATS closes a connection that sends it a line of more than 4,096 bytes, with the address for the answer in it."""
+MAX_SHOWN = 100
 
 _is_connection_name = re.compile(patterns.CONNECTION).fullmatch
 _is_exchange = re.compile(patterns.EXCHANGE).fullmatch
@@ -64,13 +67,22 @@ def subject_fault(subject: str) -> str | None:
         return "must be words with a dot between two of them, without spaces, '*' and '>'"
     if subject.split(".", 1)[0] in _OWN_SUBJECTS:  # an answer to a request is not the PubAck of a stream
         return f"must not begin with {' or '.join(_OWN_SUBJECTS)}, which are for requests to NATS itself"
-    return None
+    return _size_fault(subject, MAX_SUBJECT_BYTES)
 
 
 def routing_key_fault(key: str) -> str | None:
     """Why RabbitMQ cannot have a routing key; None: it can."""
-    size = len(key.encode(errors="replace"))
-    return None if size <= ADDRESS_MAX_LENGTH else f"must have at most {ADDRESS_MAX_LENGTH} bytes, not {size}"
+    return _size_fault(key, ADDRESS_MAX_LENGTH)
+
+
+def _size_fault(text: str, most: int) -> str | None:
+    size = len(text.encode(errors="replace"))
+    return None if size <= most else f"must have at most {most} bytes, not {size}"
+
+
+def shown(address: str) -> str:
+    """An address in a reason: a payload can make it as long as it is itself."""
+    return repr(address if len(address) <= MAX_SHOWN else f"{address[:MAX_SHOWN]}…")
 
 
 _FAULTS = {"subject": subject_fault, "routing_key": routing_key_fault}
@@ -237,7 +249,7 @@ def check_templates(target: object, payload: object) -> None:
         address = render_address(target, payload)
         for name in _FAULTS.keys() & address.keys():
             if (fault := _FAULTS[name](address[name])) is not None:
-                raise InvalidInput("payload", f"makes the {name} {address[name]!r}, which {fault}")
+                raise InvalidInput("payload", f"makes the {name} {shown(address[name])}, which {fault}")
 
 
 def has_templates(target: BrokerTarget) -> bool:

@@ -129,6 +129,16 @@ async def test_what_a_subscriber_answers_is_no_acknowledgement_and_fails_no_othe
     assert (failure.retryable, failure.is_broker_down) == (True, False)
 
 
+async def test_a_subject_that_is_too_long_fails_alone(nats_server: NatsServer) -> None:
+    """NATS would close the connection."""
+    async with jetstream(nats_server, "long"), publishing(open_publisher, settings(nats_server)) as nats:
+        await nats.publish(message(subject=f"long.{'a' * 3995}"))
+        failure = await failure_in_batch(nats, message(subject=f"long.{'a' * 5000}"), message(subject="long.a"))
+    assert str(failure).endswith("it must have at most 4000 bytes, not 5005")
+    assert len(str(failure)) < 250
+    assert (failure.retryable, failure.is_broker_down) == (False, False)
+
+
 async def test_a_message_that_is_too_large_fails_alone(nats_server: NatsServer) -> None:
     async with jetstream(nats_server, "large"), publishing(open_publisher, settings(nats_server)) as nats:
         failure = await failure_of(nats.publish(message(body=b"x" * 2_000_000, subject="large.a")))

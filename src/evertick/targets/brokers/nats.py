@@ -21,7 +21,7 @@ from urllib.parse import quote
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from evertick.contract.broker_targets import subject_fault
+from evertick.contract.broker_targets import shown, subject_fault
 from evertick.contract.connections import NatsConnection
 from evertick.domain.schedule.describe.english import counted
 from evertick.targets.brokers.publisher import (
@@ -298,7 +298,7 @@ class NatsStream(Connection):
 @lru_cache(maxsize=1024)
 def _checked(subject: str) -> str:
     if (fault := subject_fault(subject)) is not None:
-        raise _refusal(f"{subject!r} is no subject to publish to: it {fault}")
+        raise _refusal(f"{shown(subject)} is no subject to publish to: it {fault}")
     return subject
 
 
