@@ -1,10 +1,12 @@
 """Servers that answer as no broker does: a publisher must neither wait without end nor take what the process has."""
 
 import asyncio
+import gc
 import gzip
 import json
 import ssl
 import struct
+import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -31,7 +33,7 @@ from evertick.targets.brokers.publisher import Awaited, Connect
 from evertick.targets.brokers.stream import tls_context
 from ports import free_port
 from secured_server import write_certificates
-from targets.brokers.publishing import Guard, failure_of, message, publishing
+from targets.brokers.publishing import BODY, Guard, failure_of, message, publishing
 
 SECONDS = 120
 """On a machine of any speed: reaching it means that something hangs."""
@@ -238,6 +240,27 @@ async def test_a_redis_that_its_replicas_have_left_is_left_too() -> None:
         failure = await failure_of(publisher.publish(message(stream="orders")))
         assert str(failure).startswith("0 of 1 replicas")
         assert await publisher.publish(message(stream="orders")) == "stream orders, entry 1-0"
+
+
+async def test_a_long_name_that_a_payload_makes_is_not_remembered() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        await reader.readuntil(BODY)
+        writer.write(b"$3\r\n1-0\r\n")
+        await reader.read()
+
+    stream_name, key = "s" * 60_000, b"k" * 60_000
+    before = sys.getrefcount(stream_name), sys.getrefcount(key)
+    async with (
+        serving(serve) as port,
+        publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        await publisher.publish(message(stream=stream_name))
+    protocol.partition_hash(key)
+    gc.collect()
+    assert (sys.getrefcount(stream_name), sys.getrefcount(key)) == before
 
 
 async def test_redis_gets_messages_while_it_has_not_answered_others() -> None:

@@ -5,12 +5,18 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from engine import PATIENCE_SECONDS
-from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted, Succeeded
+from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
 from evertick.domain.breaker import TenantHost
 from evertick.executor.sources.http.source import RemoteAttempt
-from evertick.targets.brokers.publisher import Publisher, Sending
+from evertick.targets.brokers.publisher import Publisher, PublishFailed, Sending
 from evertick.targets.brokers.publishers import ConnectionSettings, Publishers
-from evertick.targets.brokers.target import PER_CONNECTION, WORTH_SENDING, BrokerDelivery
+from evertick.targets.brokers.target import (
+    ERROR_CHARACTERS,
+    EXCERPT_CHARACTERS,
+    PER_CONNECTION,
+    WORTH_SENDING,
+    BrokerDelivery,
+)
 from evertick.targets.hosts import Hosts, NoCircuits
 
 SPEC = '{"target": {"type": "redis_stream", "connection": "orders", "stream": "invoices"}}'
@@ -101,6 +107,22 @@ async def test_what_a_broker_stores_in_one_turn_of_the_event_loop_ends_together(
     await turns()
     assert [call.outcome for call in calls] == [*(Succeeded(f"entry {number}") for number in range(3)), None]
     assert circuits.answers == [(TenantHost(1, "redis_stream:orders"), 3)]
+    await delivery.close()
+
+
+async def test_what_is_kept_of_an_answer_is_not_as_long_as_a_payload_or_a_broker_makes_it() -> None:
+    publisher = PatientPublisher()
+    delivery = BrokerDelivery(Connections(), Publishers(lambda _: publisher, most=2), lambda _: 300)
+    stored, failed = calls = [Call(number) for number in range(2)]
+    delivery.begin(calls)
+    await turns()
+    publisher.taken[0].stored("stream " + "s" * 60_000)
+    publisher.taken[1].failed(PublishFailed("Redis refused: " + "r" * 60_000, retryable=False, is_broker_down=False))
+    await turns()
+    assert isinstance(stored.outcome, Succeeded)
+    assert stored.outcome.excerpt == "stream " + "s" * (EXCERPT_CHARACTERS - 7)
+    assert isinstance(failed.outcome, Failed)
+    assert failed.outcome.error == "Redis refused: " + "r" * (ERROR_CHARACTERS - 15)
     await delivery.close()
 
 

@@ -14,6 +14,8 @@ from functools import lru_cache
 
 import google_crc32c
 
+from evertick.targets.brokers.publisher import MAX_REMEMBERED
+
 PRODUCE, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE, INIT_PRODUCER_ID = 0, 3, 17, 36, 22
 _VERSIONS = {PRODUCE: 7, METADATA: 4, SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 0, INIT_PRODUCER_ID: 0}
 ALL_REPLICAS = -1
@@ -215,9 +217,12 @@ def record_batch(records: Sequence[bytes], at_ms: int, producer_id: int, epoch: 
     return _BATCH_PREFIX.pack(0, len(checked) + 9, -1, 2, google_crc32c.value(checked)) + checked
 
 
-@lru_cache(maxsize=65_536)
 def partition_hash(key: bytes) -> int:
     """Murmur2 as Java's producer has it, so that a key is in the same partition whoever wrote it."""
+    return _remembered_hash(key) if len(key) <= MAX_REMEMBERED else _murmur2(key)
+
+
+def _murmur2(key: bytes) -> int:
     m, mask = 0x5BD1E995, 0xFFFF_FFFF
     h = 0x9747B28C ^ len(key)
     whole = len(key) & ~3
@@ -229,6 +234,9 @@ def partition_hash(key: bytes) -> int:
         h = (h ^ int.from_bytes(key[whole:], "little")) * m & mask
     h = (h ^ h >> 13) * m & mask
     return (h ^ h >> 15) & 0x7FFF_FFFF
+
+
+_remembered_hash = lru_cache(maxsize=65_536)(_murmur2)
 
 
 # SASL

@@ -9,6 +9,9 @@ from evertick.domain.errors import EvertickError
 
 Made = TypeVar("Made")
 
+MAX_REMEMBERED = 255
+"""Characters of an address that is remembered: a payload can make as many and as long ones as it likes."""
+
 
 class Envelope:
     """What the messages of a target have in common. `fixed` are attributes that have one value in all of them, `names`

@@ -22,6 +22,7 @@ import msgspec
 
 from evertick.contract.connections import RedisStreamConnection
 from evertick.targets.brokers.publisher import (
+    MAX_REMEMBERED,
     NO_MESSAGE,
     Awaited,
     Dial,
@@ -314,7 +315,9 @@ class _Form(NamedTuple):
 def _request(sending: Sending) -> _Request:
     """The command that adds a message."""
     body, envelope, values, address, _ = sending.message
-    form = _form(envelope, str(address["stream"]), address.get("max_length"))
+    stream = str(address["stream"])
+    form_of = _remembered_form if len(stream) <= MAX_REMEMBERED else _form
+    form = form_of(envelope, stream, address.get("max_length"))
     try:
         words = form.heads.copy()
         words[1::3] = [_SIZES[len(value)] for value in values]
@@ -327,7 +330,6 @@ def _request(sending: Sending) -> _Request:
         return _packed([*(word.encode(errors="replace") for word in words), b"data", body]), form.place, sending
 
 
-@lru_cache(maxsize=1024)
 def _form(envelope: Envelope, stream: str, most: object) -> _Form:
     words = ["XADD", stream, *(() if most is None else ("MAXLEN", "~", str(most))), "*"]
     words += chain.from_iterable(envelope.headers.items())
@@ -338,6 +340,9 @@ def _form(envelope: Envelope, stream: str, most: object) -> _Form:
     opening = "".join([f"\r\n${len(word)}\r\n{word}" for word in words])
     heads = [text for name in names for text in (f"\r\n${len(name)}\r\n{name}\r\n$", "", "")]
     return _Form(words, names, f"*{len(words) + 2 * len(names) + 2}{opening}", heads, f"stream {stream}, entry ")
+
+
+_remembered_form = lru_cache(maxsize=1024)(_form)
 
 
 def _packed(words: Sequence[bytes]) -> bytes:

@@ -45,6 +45,8 @@ for one as for many."""
 GATHER_SECONDS = 0.002
 """For so long at most fewer than that wait for others to get a slot."""
 SWEEP_SECONDS = 0.1
+EXCERPT_CHARACTERS, ERROR_CHARACTERS = 1024, 4096
+"""Of what is kept of an answer: a payload may name a stream, and a broker may say anything."""
 UNREADABLE = "the broker sent what cannot be read"
 NO_SLOT = "deferred: no free slot for its connection"
 UNREADABLE_TARGET = Failed("not sent: the job's target cannot be read", retryable=False)
@@ -145,7 +147,7 @@ class _Delivery(Sending):
     def stored(self, receipt: str) -> None:
         if not self.is_over:
             self.is_over = True
-            self.owner.stored(self, receipt)
+            self.owner.stored(self, receipt[:EXCERPT_CHARACTERS])
 
     def ended(self, receipt: str | None, failure: Exception | None) -> None:  # noqa: ARG002 - `stored` has it
         if failure is not None:
@@ -422,7 +424,8 @@ class BrokerDelivery:
 def _outcome_of(failure: Exception, kind: str, tenant_id: int) -> AttemptOutcome:
     match failure:
         case PublishFailed():
-            return Failed(str(failure), retryable=failure.retryable, is_host_well=not failure.is_broker_down)
+            reason = str(failure)[:ERROR_CHARACTERS]
+            return Failed(reason, retryable=failure.retryable, is_host_well=not failure.is_broker_down)
         case NoConnection():
             return Failed(str(failure), retryable=False)
         case ConnectionUnusable() | NoClient():
