@@ -51,6 +51,8 @@ STATEMENTS = [
     "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (1) TO (2)",
     "CREATE INDEX kept_id ON kept (id) WHERE id > 7",
     "CREATE UNIQUE INDEX kept_id ON kept (id)",
+    "CREATE INDEX kept_collation ON kept (id)",
+    "CREATE INDEX ON kept (id)",
     "CREATE TRIGGER noting BEFORE INSERT ON kept FOR EACH ROW EXECUTE FUNCTION note()",
     "CREATE TYPE size AS ENUM ('small')",
     "CREATE SEQUENCE numbers",

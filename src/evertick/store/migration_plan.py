@@ -35,7 +35,7 @@ _LOCKS: tuple[tuple[str, str | None], ...] = (
     (r"CREATE (?:UNLOGGED )?TABLE \S.* PARTITION OF (?P<table>[\w.]+)", "ACCESS EXCLUSIVE"),
     (r"CREATE (?:UNLOGGED )?TABLE ", None),
     (r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY .*? ON (?:ONLY )?(?P<table>[\w.]+)", _WAITS_FOR_NOTHING),
-    (r"CREATE (?:UNIQUE )?INDEX .*?ON (?:ONLY )?(?P<table>[\w.]+)", "SHARE"),
+    (r"CREATE (?:UNIQUE )?INDEX (?:.*? )?ON (?:ONLY )?(?P<table>[\w.]+)", "SHARE"),
     (rf"CREATE (?:CONSTRAINT )?TRIGGER .*? ON {_NAME}", "SHARE ROW EXCLUSIVE"),
     (r"CREATE (?:TYPE|SEQUENCE|SCHEMA|EXTENSION|DOMAIN) ", None),
     (r"(?:CREATE|CREATE OR REPLACE|DROP|ALTER) (?:FUNCTION|PROCEDURE) ", None),
