@@ -17,7 +17,11 @@ BESIDE = Path(sys.executable).parent / "helm"
 HELM = str(BESIDE) if BESIDE.exists() else shutil.which("helm")
 needs_helm = pytest.mark.skipif(HELM is None, reason="NOT TESTED: no helm; `make helm` builds it")
 
-SECRETS = {"database.existingSecret": "database", "secretKey.existingSecret": "sealing"}
+SECRETS = {
+    "database.existingSecret": "database",
+    "secretKey.existingSecret": "sealing",
+    "metrics.existingSecret": "metrics",
+}
 ROLES = ("api", "scheduler", "dispatcher")
 
 
@@ -29,7 +33,7 @@ def helm(*arguments: str, **values: str) -> "subprocess.CompletedProcess[str]":
 
 def render(**values: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The rendered objects, by kind and name."""
-    done = helm("template", "prod", str(CHART), "--kube-version=1.30.0", **SECRETS, **values)
+    done = helm("template", "prod", str(CHART), "--kube-version=1.30.0", **{**SECRETS, **values})
     assert done.returncode == 0, done.stderr
     objects = [each for each in yaml.safe_load_all(done.stdout) if each]
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
@@ -107,6 +111,24 @@ def test_pods_run_as_nobody_with_real_commands_and_settings() -> None:
 
 
 @needs_helm
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, {"EVERTICK_METRICS_KEY"}),
+        ({"metrics.existingSecret": "", "metrics.open": "true"}, {"EVERTICK_METRICS_OPEN"}),
+        ({"metrics.existingSecret": "", "metrics.enabled": "false"}, set()),
+    ],
+)
+def test_metrics_need_a_key_unless_they_are_said_to_be_open(values: dict[str, str], wanted: set[str]) -> None:
+    objects = render(**values)
+    for role in ROLES:
+        (container,) = pod_of(objects["Deployment", f"prod-evertick-{role}"])["containers"]
+        names = {each["name"] for each in container["env"]}
+        assert names & {"EVERTICK_METRICS_KEY", "EVERTICK_METRICS_OPEN"} == wanted
+        assert ("EVERTICK_METRICS_PORT" in names) == bool(wanted)
+
+
+@needs_helm
 @pytest.mark.parametrize(("secret", "scheme"), [("", "HTTP"), ("certificate", "HTTPS")])
 def test_probes_ask_what_the_process_answers(secret: str, scheme: str) -> None:
     objects = render(**{"api.tls.existingSecret": secret})
@@ -150,6 +172,7 @@ def test_dispatchers_follow_the_webhooks_that_wait() -> None:
 def test_what_is_wrong_is_refused_with_what_to_set() -> None:
     assert "database.existingSecret: name a secret" in refusal(**{"secretKey.existingSecret": "s"})
     assert "secretKey.existingSecret: name a secret" in refusal(**{"database.existingSecret": "s"})
+    assert "metrics.existingSecret: name a secret" in refusal(**{**SECRETS, "metrics.existingSecret": ""})
     assert "replicas" in refusal(**SECRETS, **{"api.replicas": "0"})
     assert "replica" in refusal(**SECRETS, **{"api.replica": "3"})
     assert "settings" in refusal(**SECRETS, **{"settings.HISTORY_DAYS": "3"})

@@ -105,10 +105,12 @@ spec:
             {{- if .enabled }}
             - {name: EVERTICK_METRICS_HOST, value: "0.0.0.0"}
             - {name: EVERTICK_METRICS_PORT, value: {{ .port | quote }}}
-            {{- if .existingSecret }}
+            {{- if or .existingSecret (not .open) }}
             - name: EVERTICK_METRICS_KEY
               valueFrom:
-                secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}
+                secretKeyRef:
+                  name: {{ required "metrics.existingSecret: name a secret with the key that readers of metrics send, or set metrics.open" .existingSecret }}
+                  key: {{ .key }}
             {{- else }}
             - {name: EVERTICK_METRICS_OPEN, value: "true"}
             {{- end }}
