@@ -14,8 +14,6 @@ from faults.metric_rows import counted_in, rows_of
 from faults.processes import Process
 from faults.webhook_receiver import receiving
 
-pytestmark = pytest.mark.slow
-
 FIGURES = st.dictionaries(st.sampled_from(["fired", "retries", "dead", "outcome success"]), st.integers(1, 50))
 ENOUGH = "SELECT least((SELECT count(*) FROM outcomes WHERE result = '{}'), 3)"
 
@@ -37,6 +35,7 @@ def test_a_figure_that_is_off_by_one_or_missing_is_told(rows: dict[str, int], da
         assert metrics_equal_rows(missing, rows, may_miss=True).ok
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pool")
 async def test_the_counters_of_all_processes_equal_the_rows(database_url: str, tmp_path: Path) -> None:
     async with receiving(tmp_path, FIRST) as receiver:
