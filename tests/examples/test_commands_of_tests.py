@@ -19,6 +19,19 @@ ROW = re.compile(r"^\|.*\| `((?:-m \S.*? )?tests/faults/[^`]+)`", re.MULTILINE)
 """In a table whose head has the beginning of the command."""
 COMMAND = re.compile(r"`\.venv/bin/pytest ([^`]*tests/faults/[^`]*)`")
 
+COLLECT = """
+import sys
+import pytest
+
+class Tell:
+    def pytest_collection_modifyitems(self, items):
+        for item in items:
+            print("campaign" if item.get_closest_marker("campaign") else "not campaign", item.nodeid, sep=": ")
+
+sys.exit(pytest.main(sys.argv[1:], plugins=[Tell()]))
+"""
+TOLD = re.compile(r"^((?:not )?campaign): (\S+::.*)$", re.MULTILINE)
+
 
 def commands() -> Iterator[str]:
     for page in PAGES:
@@ -37,24 +50,13 @@ def selects(name: str, selection: str) -> bool:
 def collected() -> dict[str, list[str]]:
     """The names of the tests of faults, by the marks that select them."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    found = {}
-    for marks in ("campaign", "not campaign"):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--collect-only",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            marks,
-            FOLDER,
-        ]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
-        )
-        found[marks] = [line.lower() for line in done.stdout.splitlines() if "::" in line]
+    command = [sys.executable, "-c", COLLECT, "-q", "--collect-only", "-p", "no:cacheprovider", FOLDER]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
+    )
+    found: dict[str, list[str]] = {"campaign": [], "not campaign": []}
+    for marks, name in TOLD.findall(done.stdout):
+        found[marks].append(name.lower())
     return found
 
 
