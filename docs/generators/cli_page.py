@@ -94,7 +94,15 @@ def _described(each: _Command, shared: set[str]) -> Iterator[str]:
     if also := [option.opts[0] for option in each.options if _row(option) in shared]:
         yield "Also: " + ", ".join(f"`{name}`" for name in also) + "."
     if examples:
-        yield "```console\n" + "\n".join(f"$ {line}" for line in examples) + "\n```"
+        yield "```console\n" + "\n".join(_prompted(examples)) + "\n```"
+
+
+def _prompted(lines: Iterable[str]) -> Iterator[str]:
+    """With a prompt before each command, but not where one goes on."""
+    goes_on = False
+    for line in lines:
+        yield f"  {line}" if goes_on else f"$ {line}"
+        goes_on = line.endswith("\\")
 
 
 def _usage(each: _Command) -> str:

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import asyncpg
@@ -45,3 +46,13 @@ async def test_a_secret_that_a_broker_does_not_have_is_refused(cli: Cli, tmp_pat
     words = ["connections", "add", "events", "kafka", "--set", 'bootstrap_servers=["a:9092"]']
     assert (await cli.run(*words, "--secret-file", f"token={secret}")).exit_code == 2
     assert (await cli.run(*words, "--secret-file", f"password={tmp_path / 'none'}")).exit_code == 2
+
+
+async def test_the_examples_of_the_help_can_be_typed_as_they_are(cli: Cli, tmp_path: Path, backend: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(PASSWORD, encoding="utf-8")
+    shown = (await cli.run("connections", "add", "--help")).stdout.partition("Examples:\n")[2]
+    examples = shown.replace("\\\n", "").replace("/run/secrets/kafka", str(secret)).splitlines()
+    assert len(examples) == 2
+    for _, *words in map(shlex.split, examples):
+        assert "is ready to be tested" in await cli(*words, stdin=PASSWORD)

@@ -4,6 +4,7 @@ known with all their options, JSON and TOML are what the contract and the settin
 `test_documented_examples` runs the interactive sessions; some pages have tests of their own for what they promise.
 """
 
+import itertools
 import json
 import re
 import sys
@@ -120,6 +121,12 @@ async def test_programs_on_a_page_run_until_they_are_stopped(server: Server, blo
         assert await stopped(program) == 0
 
 
+def test_only_the_first_line_of_a_command_has_a_prompt() -> None:
+    shown = [(block.place, block.code.splitlines()) for block in all_blocks("console")]
+    pairs = [(place, *pair) for place, lines in shown for pair in itertools.pairwise(lines)]
+    assert [place for place, first, then in pairs if first.endswith("\\") and then.startswith("$ ")] == []
+
+
 @pytest.mark.parametrize("page", sorted({block.page for block in all_blocks(*SHELL)}), ids=_name_of)
 def test_commands_on_a_page_exist_with_their_options(page: Path) -> None:
     for block in all_blocks(*(("console",) if page == SHELL_ELSEWHERE else SHELL), page=page):
@@ -150,6 +157,7 @@ def _check_request(arguments: Sequence[str], block: Block) -> None:
     path = re.sub(r"\?.*", "", "/api/v1" + url.partition("/api/v1")[2])
     flag = next((word for word in ("-X", "--request") if word in arguments), None)
     has_body = any(word in arguments for word in ("-d", "--json", "--data"))
+    assert not has_body or "--json" in arguments, f"{block.place}: without --json the API answers 415"
     method = arguments[arguments.index(flag) + 1] if flag else "POST" if has_body else "GET"
     templates = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each.path)) for each in operations() if each.method == method]
     assert any(re.fullmatch(template, path) for template in templates), f"{block.place}: {method} {path}"

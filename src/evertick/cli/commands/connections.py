@@ -80,7 +80,7 @@ def add(
 
       evertick connections add events redis_stream --set host=redis.example.com --secret password
 
-      evertick connections add orders kafka --set 'bootstrap_servers=\["b1.example.com:9093"]' \
+      evertick connections add orders kafka --set 'bootstrap_servers=["b1.example.com:9093"]' \
         --set username=evertick --secret-file password=/run/secrets/kafka
     """
     fields: dict[str, Any] = {
