@@ -13,7 +13,7 @@ class AwsServer(ServerProcess):
 
     def __init__(self, directory: Path, checks_signatures_after: int | None = None) -> None:
         super().__init__(directory)
-        self._program = program("moto_server", "sqs", "run `make servers`")
+        self._program = program("moto_server", "sqs and s3")
         self._unchecked = checks_signatures_after
         self.url = f"http://127.0.0.1:{self.port}"
 

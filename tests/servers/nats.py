@@ -15,7 +15,7 @@ class NatsServer(ServerProcess):
 
     def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
         super().__init__(directory)
-        self._program = program("nats-server", "nats", "run `make servers`")
+        self._program = program("nats-server", "nats")
         given = {
             "host": "127.0.0.1",
             "port": self.port,

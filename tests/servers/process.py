@@ -5,7 +5,6 @@ Subclasses say which command starts the server and when it answers.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,13 +26,14 @@ START_SECONDS = 180
 STOP_SECONDS = 60
 
 
-def program(name: str, server: str, how: str) -> str:
-    """The path of a program, in `.servers` or of the system; the test is skipped where it is not installed."""
-    own = SERVERS / "python" / "bin" / name
-    found = str(own) if own.exists() else shutil.which(name)
-    if found is None:
-        missing(server, f"there is no {name}; {how}")
-    return found
+def program(name: str, server: str) -> str:
+    """The path of a program of `.servers`; the test is skipped where it is not installed. One of the system is not
+    taken: it may have any version, and fail where the pinned one does not.
+    """
+    found = SERVERS / "python" / "bin" / name
+    if not found.exists():
+        missing(server, f"there is no {name}; run `make servers`")
+    return str(found)
 
 
 def missing(server: str, why: str) -> NoReturn:

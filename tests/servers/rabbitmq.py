@@ -2,6 +2,7 @@
 as `localhost`.
 """
 
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from ports import free_ports
 from secured_server import write_certificates
-from servers.process import ServerProcess, missing, program
+from servers.process import ServerProcess, missing
 
 # The script in /usr/sbin changes to the user of the package, who cannot write into a test's directory.
 SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -29,7 +30,10 @@ class RabbitMqServer(ServerProcess):
         super().__init__(directory, ports=3)
         if not SCRIPT.exists():
             missing("rabbitmq", "there is no rabbitmq-server; on Debian, apt-get install rabbitmq-server")
-        self._epmd = program("epmd", "rabbitmq", "on Debian, apt-get install erlang-base")
+        epmd = shutil.which("epmd")
+        if epmd is None:
+            missing("rabbitmq", "there is no epmd; on Debian, apt-get install erlang-base")
+        self._epmd = epmd
         self.epmd_port: int = free_ports(1)[0] if joins is None else joins.epmd_port
         self._has_mapper = joins is None
         self._mapper: subprocess.Popen[bytes] | None = None
