@@ -14,9 +14,9 @@ import aio_pika
 import nats
 from redis.asyncio import Redis
 
+from evertick import receive
 from evertick.bench.processes import family_cpu_seconds
-from evertick.sdk import receive
-from evertick.sdk.receive import MessageRun
+from evertick.receive import MessageRun
 from redis_server import RedisServer, redis_server
 from servers.kafka import KafkaServer
 from servers.nats import NatsServer

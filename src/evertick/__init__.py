@@ -14,10 +14,10 @@ from evertick.domain.errors import (
 from evertick.version import __version__
 
 if TYPE_CHECKING:
+    from evertick import inbox, receive
     from evertick.client import ApiError, AsyncClient, Client
     from evertick.domain.schedule.schedule import Schedule
     from evertick.executor.handlers.run import DoNotRetry, RetryLater, Run
-    from evertick.sdk import inbox, receive
     from evertick.sdk.app import App
     from evertick.sdk.remote import Worker
 
@@ -55,12 +55,12 @@ _LATER = {
     "Schedule": "evertick.domain.schedule.schedule",
     "Worker": "evertick.sdk.remote",
 }
-_MODULES = {"inbox": "evertick.sdk.inbox", "receive": "evertick.sdk.receive"}
+_MODULES = ("inbox", "receive")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
+        return importlib.import_module(f"evertick.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)

@@ -62,7 +62,7 @@ def test_the_client_and_the_remote_worker_load_nothing_of_the_server() -> None:
     code = """
 import sys
 from evertick import App, AsyncClient, Client, RetryLater, Run, Schedule, Worker, inbox, receive
-import evertick.sdk.webhooks
+import evertick.inbox, evertick.receive, evertick.sdk.webhooks
 print(sorted({name.partition(".")[0] for name in sys.modules}))
 """
     done = run(code)

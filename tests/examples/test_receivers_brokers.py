@@ -21,9 +21,9 @@ from engine import until
 from evertick import inbox
 from evertick.client import AsyncClient
 from evertick.contract.workers import OutcomeReport
+from evertick.receive import MessageRun
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress
-from evertick.sdk.receive import MessageRun
 from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import connections
 from examples.test_receivers_guide import guide as guide  # noqa: PLC0414 - a fixture

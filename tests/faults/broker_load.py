@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from evertick.sdk.receive import MessageRun
+from evertick.receive import MessageRun
 from evertick.store.tenants.secrets import Seal
 from evertick.usecases.tenants import connections
 from faults.cluster import Cluster

@@ -19,9 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from engine import until
+from evertick import inbox
 from evertick.domain.errors import InvalidInput
-from evertick.sdk import inbox
-from evertick.sdk.inbox import Inbox, StaleToken
+from evertick.inbox import Inbox, StaleToken
 
 BIG = 1_794_919_755_326_615
 """As large as tokens are."""

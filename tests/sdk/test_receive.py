@@ -16,7 +16,7 @@ from evertick.client import AsyncClient, Invalid, Unreachable
 from evertick.client.errors import ApiProblem
 from evertick.contract.workers import Heartbeat, OutcomeReport, Recorded
 from evertick.domain.ids import Prefix, format_id, format_run_id
-from evertick.sdk.receive import AsyncReporting, MessageRun, Receiver, Reporting, StaleToken, Unreadable
+from evertick.receive import AsyncReporting, MessageRun, Receiver, Reporting, StaleToken, Unreadable
 from publishing import MAKE_REPORTED, Publisher, publishing
 from sdk.served import Served, worker_target
 
