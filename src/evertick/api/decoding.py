@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from evertick.api.problems import HttpProblem, Kind
-from evertick.contract.reading import fault_of, faults_in, whole_numbers
+from evertick.contract.misfits import NO_CURSOR, fault_of
+from evertick.contract.reading import faults_in, whole_numbers
 from evertick.domain.errors import Fault
 from evertick.domain.job.faults import Faults
 
@@ -48,7 +49,7 @@ def _document(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, kind) from None
 
 
 def _check_lengths(data: bytes, kind: type[Any]) -> None:
@@ -96,15 +97,16 @@ def _decoded(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpProblem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {error}") from None
+        reason = f"is not JSON in UTF-8: {error}" if data else "is empty"
+        raise HttpProblem(Kind.MALFORMED, f"the body {reason}") from None
     except RecursionError:
         raise HttpProblem(Kind.MALFORMED, "the body is nested too deeply") from None
 
 
-def _invalid(error: msgspec.ValidationError) -> HttpProblem:
-    fault = fault_of(error)
+def _invalid(error: msgspec.ValidationError, kind: Any) -> HttpProblem:
+    fault = fault_of(error, kind)
     return HttpProblem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault])
 
 
@@ -173,5 +175,7 @@ def _read_parameter(name: str, texts: list[str], field: _Field, faults: Faults) 
         # Only numbers may be read from texts: other types would take a number for an instant, or `null` for nothing.
         return msgspec.convert(texts if field.is_list else texts[0], field.kind, strict=not field.is_number)
     except msgspec.ValidationError as error:
-        faults.add(f"/{name}", fault_of(error).reason)
+        # Every parameter comes as a text: that a number is none is enough.
+        reason = fault_of(error, field.kind).reason.removesuffix(", not a string")
+        faults.add(f"/{name}", NO_CURSOR if name == "cursor" else reason)
         return None

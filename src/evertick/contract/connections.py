@@ -16,7 +16,8 @@ from evertick.contract import patterns
 from evertick.contract.annotations import CURSOR, Limit, Schema, Time, words
 from evertick.contract.broker_targets import BrokerType
 from evertick.contract.derived import lenient
-from evertick.contract.reading import fault_of, whole_numbers
+from evertick.contract.misfits import fault_of
+from evertick.contract.reading import whole_numbers
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.job.faults import kind_of
 
@@ -195,7 +196,7 @@ def read_connection(fields: object) -> NewConnection:
     try:
         found: Any = msgspec.convert(whole_numbers(given), REQUESTS[kind])
     except msgspec.ValidationError as error:
-        raise InvalidFields([fault_of(error)]) from None
+        raise InvalidFields([fault_of(error, REQUESTS[kind])]) from None
     secrets = {name: text for name, text in asdict(found.secrets).items() if text is not None}
     return NewConnection(found.name, kind, found.settings, secrets)
 

@@ -5,7 +5,6 @@ Mostly msgspec converts the whole in one step and `run_checks` finds nothing. Wh
 """
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import isfinite
@@ -16,17 +15,12 @@ from msgspec import UNSET, Meta, Struct, inspect
 
 from evertick.domain.errors import Fault
 from evertick.domain.job.checks import Check
-from evertick.domain.job.faults import Faults, below, echo, kind_of
+from evertick.domain.job.faults import Faults, below, kind_of
 
 _S = TypeVar("_S", bound=Struct)
 _Instant = Annotated[datetime, Meta(tz=True)]
-_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
-_SOMEWHERE = "[...]"
-"""In a place: a member whose name is not told. The pointer ends before it."""
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-_NO_INSTANT = "must be an instant that exists, as RFC 3339 writes it, such as 2026-06-09T13:00:00Z"
+NO_INSTANT = "must be an instant that exists, as RFC 3339 writes it, such as 2026-06-09T13:00:00Z"
+NO_ZONE = "needs a time zone: Z, or an offset such as +02:00"
 
 
 class _MemberCheck(NamedTuple):
@@ -213,25 +207,10 @@ def read_instant(value: object, at: str, faults: Faults) -> datetime | None:
     try:
         return msgspec.convert(value, _Instant)
     except msgspec.ValidationError as error:
-        reason = "needs a time zone: Z, or an offset such as +02:00" if "timezone" in str(error) else _NO_INSTANT
-        faults.add(at, reason)
+        faults.add(at, NO_ZONE if "timezone" in str(error) else NO_INSTANT)
     except UnicodeEncodeError:
-        faults.add(at, _NO_INSTANT)
+        faults.add(at, NO_INSTANT)
     return None
-
-
-def fault_of(error: msgspec.ValidationError) -> Fault:
-    """Where and what, from a message such as "Expected `int`, got `str` - at `$.outcomes[0].token`"."""
-    text = str(error)
-    place = _PLACE.search(text)
-    known = "" if place is None else place[1].partition(_SOMEWHERE)[0]
-    pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(known))
-    reason = _PLACE.sub("", text)
-    if unknown := _UNKNOWN.fullmatch(reason):
-        return Fault(f"{pointer}/{echo(unknown[1])}", "is not a known field")
-    if missing := _MISSING.fullmatch(reason):
-        return Fault(f"{pointer}/{missing[1]}", "is required")
-    return Fault(pointer, f"is wrong: {reason[:1].lower()}{reason[1:]}")
 
 
 def whole_numbers(value: Any) -> Any:
