@@ -161,6 +161,11 @@ def test_what_is_wrong_with_files_of_secrets_is_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["ENV", "HOME", "TEAM", "VERSION", "FOO", "PORT_8700_TCP_ADDR"])
+def test_a_variable_of_another_program_that_uses_the_prefix_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert read_settings({f"EVERTICK_{name}": "x"}, tmp_path) == read_settings({}, tmp_path)
+
+
 @pytest.mark.parametrize(("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")])
 def test_tls_needs_a_certificate_and_its_key(given: str, missing: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=f"{missing}: is missing, and {given} is given: TLS needs both files"):

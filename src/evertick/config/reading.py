@@ -95,7 +95,9 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict
         if path := ours.pop(key + FILE_SUFFIX, ""):
             _read_secret(key, path, ours, faults)
     # Other programs may use the prefix: only what looks like a misspelt setting is refused.
-    strangers = ((key, _nearest(key, known)) for key in sorted(ours.keys() - known.keys()))
+    strangers = (
+        (key, _nearest(key.removesuffix(FILE_SUFFIX), known, PREFIX)) for key in sorted(ours.keys() - known.keys())
+    )
     faults += [f"{key} is not known{nearest}" for key, nearest in strangers if nearest]
     return {known[key]: (key, value) for key, value in ours.items() if key in known and value}
 
@@ -140,6 +142,7 @@ def _check_together(settings: Settings, faults: list[str]) -> None:
         faults.append(f"{missing}: is missing, and {given} is given: TLS needs both files")
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)
-    return f": did you mean {found[0]}?" if found else ""
+def _nearest(key: str, known: Iterable[str], prefix: str = "") -> str:
+    """`prefix` does not count: it is long, so any short name after it would be near to some setting."""
+    found = difflib.get_close_matches(key.removeprefix(prefix), [each.removeprefix(prefix) for each in known], 1, 0.75)
+    return f": did you mean {prefix}{found[0]}?" if found else ""
