@@ -34,6 +34,7 @@ from typing import ClassVar
 from evertick.domain.admission import Refused, Throttled
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.limits import QuotaName
+from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.states import ReplayStatus, RunStatus, SmearStatus
 
 
@@ -158,8 +159,9 @@ class SubmissionInFlight(EvertickError):  # noqa: N818
 class VersionConflict(EvertickError):  # noqa: N818
     """The job is at another spec_version than the caller expects."""
 
-    def __init__(self, expected: int, current: int) -> None:
-        super().__init__(f"the job is at spec_version {current}, not {expected}: read it again")
+    def __init__(self, expected: int | None, current: int) -> None:
+        other = "which is none that was expected" if expected is None else f"not {expected}"
+        super().__init__(f"the job is at spec_version {current}, {other}: read it again")
         self.current = current
 
 
@@ -170,13 +172,19 @@ class RunFinished(EvertickError):  # noqa: N818
         super().__init__(f"run {run_id} is over already: {status}")
 
 
+_FULL: dict[str, str] = {
+    ConcurrentPolicy.ALLOW: "as many are open as its max_concurrent allows",
+    ConcurrentPolicy.QUEUE: "another waits behind it already, and concurrent_policy QUEUE lets one wait",
+}
+
+
 class TriggerRefused(EvertickError):  # noqa: N818
     """The policy of the job allows no run beside those that are open."""
 
     def __init__(self, run_id: str, policy: str) -> None:
+        why = _FULL.get(policy, f"its concurrent_policy {policy} allows no other beside it")
         super().__init__(
-            f"run {run_id} of the job is not over, and its concurrent_policy {policy} allows no other beside it:"
-            " wait for it, cancel it, or force the trigger"
+            f"run {run_id} of the job is not over, and {why}: wait for it, cancel it, or force the trigger"
         )
         self.run_id = run_id
 

@@ -22,6 +22,7 @@ from evertick.domain.job.timing import (
 from evertick.domain.misfire import ON_TIME_US
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.budget import ACCEPTED_STEPS, at_most
+from evertick.domain.schedule.describe.english import length
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_us, to_us
 from evertick.domain.schedule.patterns.days import GIVE_UP_YEARS
 from evertick.domain.schedule.rrule.spec import RRule
@@ -132,7 +133,7 @@ def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: tim
             return
         case Once():
             if schedule.next(now - grace - timedelta(microseconds=1)) is None:
-                raise OverBefore("schedule", f"{schedule.text!r} is past, by more than its grace of {grace}")
+                raise OverBefore("schedule", f"{schedule.text!r} is past, by more than its grace of {length(grace)}")
             return
     if not _fires_after(schedule, now):
         end_us = schedule.window_us[1]

@@ -131,7 +131,7 @@ async def locked(
     job = await jobs.locked(connection, key)
     expected = {expected_version} if isinstance(expected_version, int) else expected_version
     if expected is not None and job.spec_version not in expected:
-        raise VersionConflict(max(expected, default=0), job.spec_version)
+        raise VersionConflict(max(expected, default=None), job.spec_version)
     return job
 
 
