@@ -340,6 +340,15 @@ def test_the_directory_of_another_user_is_named_as_the_fault_it_is(
         EmbeddedServer(tmp_path).start()
 
 
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_file_in_place_of_the_data_directory_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    server = EmbeddedServer(tmp_path / name)
+    with pytest.raises(EmbeddedServerError, match=f"{tmp_path / name} cannot be the data directory: .*--data-dir"):
+        server.start()
+    server.stop()
+
+
 @as_root
 def test_root_is_told_that_a_directory_belongs_to_another_user(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path)

@@ -89,7 +89,7 @@ class EmbeddedServer:
 
     def stop(self) -> None:
         """Release the server, and stop it if no other process uses it; also one that a killed process started."""
-        if not self.data_dir.exists():
+        if not self.data_dir.is_dir():
             return
         with self._start_lock(), self._users or _open_private(self.data_dir / "users.lock") as users:
             self._users = None
@@ -114,8 +114,8 @@ class EmbeddedServer:
         directory = self.cluster if is_root else self.data_dir
         try:
             owner = directory.stat().st_uid
-        except FileNotFoundError:
-            return
+        except (FileNotFoundError, NotADirectoryError):
+            return  # `_make_data_dir` says what is there instead
         except PermissionError as error:
             raise EmbeddedServerError(f"{self.data_dir} is not ours to use: {error}") from error
         ours = system_account().pw_uid if is_root else os.geteuid()
@@ -129,7 +129,13 @@ class EmbeddedServer:
     def _make_data_dir(self) -> None:
         """Make the directory, or close one to others that was made with wider permissions."""
         is_new = not self.data_dir.exists()
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EmbeddedServerError(
+                f"{self.data_dir} cannot be the data directory: {error.strerror or error}."
+                " Choose another with --data-dir or EVERTICK_DATA_DIR"
+            ) from error
         if is_new or (self.cluster.exists() and self.data_dir.stat().st_uid == os.geteuid()):
             # Root's server runs as another user, which must get in with any umask.
             self.data_dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
