@@ -51,6 +51,22 @@ def test_a_shifted_time_is_noted() -> None:
     assert notes(ahead) == [("02:30 does not exist on this day: shifted to 03:30",)]
 
 
+@pytest.mark.parametrize(
+    ("text", "dst_gap", "note"),
+    [
+        ("2026-03-08T02:30", "catch_up", "02:30 does not exist on this day: caught up at 03:00"),
+        ("2026-03-08 02:30", "shift", "02:30 does not exist on this day: shifted to 03:30"),
+        ("2026-11-01T01:30", "catch_up", "01:30 happens twice: only the first runs"),
+    ],
+)
+def test_an_instant_that_the_clocks_move_is_noted(text: str, dst_gap: str, note: str) -> None:
+    assert notes(preview(Schedule(text, NEW_YORK, dst_gap), BEFORE_GAP, 1)) == [(note,)]
+
+
+def test_an_instant_with_an_offset_is_not_moved_by_the_clocks() -> None:
+    assert notes(preview(Schedule("2026-03-08T02:30-05:00", NEW_YORK), BEFORE_GAP, 1)) == [()]
+
+
 @pytest.mark.parametrize(("text", "dst_gap"), [("0 2,3 * * *", "catch_up"), ("0 2,3 * * *", "shift")])
 def test_a_fire_time_that_stands_for_two_says_so(text: str, dst_gap: str) -> None:
     ahead = preview(Schedule(text, NEW_YORK, dst_gap), BEFORE_GAP, 2)

@@ -11,8 +11,10 @@ from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import LIST_STEPS, ROW_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.describe.english import length, local, wall_time
-from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall, to_us
+from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall, to_us, to_wall
+from evertick.domain.schedule.interval import read_instant
 from evertick.domain.schedule.lint import Finding, Severity, uses_hash
+from evertick.domain.schedule.patterns.wall import ListPattern
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon, fixed_times
 from evertick.domain.schedule.ticks import LostTicks
@@ -227,8 +229,14 @@ def _lost_note(lost: LostTicks, gap: DstGap) -> str:
 
 def _fixed_ticks(schedule: Schedule) -> ZonedTicks | None:
     """The ticks before any window, if they are readings of the clock rather than elapsed time."""
-    pattern = fixed_times(schedule.spec)
+    pattern = _one_off(schedule) if isinstance(schedule.spec, Once) else fixed_times(schedule.spec)
     return ZonedTicks(pattern, schedule.zone, schedule.dst_gap, schedule.dst_overlap) if pattern else None
+
+
+def _one_off(schedule: Schedule) -> ListPattern | None:
+    """The reading of the clock that an instant without an offset names: its spec is an instant already."""
+    at = read_instant(schedule.text)
+    return ListPattern([to_wall(at)]) if at is not None and at.tzinfo is None else None
 
 
 def _change(seconds: int) -> list[str]:
