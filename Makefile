@@ -12,8 +12,9 @@ help:  ## list the commands
 up: $(VENV)/run.stamp  ## set up and run the product
 	$(BIN)/evertick up
 
+# Three processes on two cores: tests wait for half of their time.
 test: $(VENV)/dev.stamp  ## set up and run the tests
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not campaign"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not slow and not campaign"
 
 slow: $(VENV)/dev.stamp  ## the faults of whole clusters, attacks and benches that `make test` leaves out
 	$(BIN)/pytest -n 2 --dist worksteal -m "slow and not campaign"
