@@ -8,13 +8,13 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from evertick.api.server import ApiServer
 from evertick.config.settings import Settings
+from evertick.config.values import Role
 from evertick.dashboard.site import SITE
 from evertick.domain.errors import InvalidInput
 from evertick.roles.dispatcher import Dispatcher
@@ -48,15 +48,6 @@ logger = logging.getLogger("evertick")
 SUPERVISE_SECONDS = 1.0
 TENANT_CONNECTIONS = 3
 DELIVERY_GRACE = timedelta(seconds=20)
-
-
-class Role(StrEnum):
-    """What a process may do besides running users' handlers."""
-
-    API = "api"  # answers over HTTP
-    SCHEDULER = "scheduler"  # fires timers
-    JANITOR = "janitor"  # removes what is old or unused, repairs what was lost
-    DISPATCHER = "dispatcher"  # delivers webhooks
 
 
 def node_name() -> str:

@@ -149,6 +149,13 @@ async def test_a_process_has_only_the_roles_it_was_given(connection: asyncpg.Con
         assert await janitor.stop() == 0
 
 
+async def test_the_roles_of_up_may_come_from_the_environment(connection: asyncpg.Connection, database_url: str) -> None:
+    async with evertick("up", EVERTICK_ROLES="janitor", EVERTICK_DATABASE_URL=database_url) as janitor:
+        await janitor.ready()
+        assert await members(connection) == []
+        assert await janitor.stop() == 0
+
+
 async def test_the_url_may_come_from_the_environment_and_its_password_is_never_shown(
     postgres_server: postgres.Server, database_url: str
 ) -> None:
@@ -193,7 +200,8 @@ def test_commands_that_need_a_database_do_not_create_one(command: str, data_dir:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["up", "--roles", "scheduler,cook"], "cook"),
+        (["up", "--roles", "scheduler,cook"], "cook: must be among api, scheduler, janitor, dispatcher"),
+        (["scheduler", "--roles", ""], "must be among"),
         (["up", "--log-level", "loud"], "must be one of debug"),
         (["up", "--nonsense"], "No such option"),
     ],

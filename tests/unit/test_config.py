@@ -7,6 +7,7 @@ import pytest
 
 from evertick.config.reading import ConfigInvalid, read_settings
 from evertick.config.settings import Settings
+from evertick.config.values import Role
 
 
 def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
@@ -134,6 +135,15 @@ def test_queues_with_series_of_their_own_are_listed_by_commas(tmp_path: Path) ->
         "billing",
         "reports",
     )
+
+
+def test_the_roles_of_a_process_are_listed_by_commas_or_in_the_file(tmp_path: Path) -> None:
+    assert read_settings({"EVERTICK_ROLES": "api, dispatcher"}, tmp_path).roles == (Role.API, Role.DISPATCHER)
+    (tmp_path / "evertick.toml").write_text('roles = ["janitor"]', encoding="utf-8")
+    assert read_settings({}, tmp_path).roles == (Role.JANITOR,)
+    for wrong in ("api,cook", "api,", ","):
+        with pytest.raises(ConfigInvalid, match=r"EVERTICK_ROLES.*must be among api, scheduler, janitor, dispatcher"):
+            read_settings({"EVERTICK_ROLES": wrong}, tmp_path)
 
 
 def test_a_secret_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:

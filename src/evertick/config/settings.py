@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from evertick.config import values
-from evertick.config.values import LOG_FORMATS, Network, Tracing
+from evertick.config.values import LOG_FORMATS, Network, Role, Tracing
 from evertick.domain.limits import MAX_OUTPUT_BYTES
 
 DATABASE_SCHEMA = "evertick"
@@ -40,6 +40,7 @@ class Settings:
     cluster: str | None = _setting(values.text, None)  # its name in the database; None: it has none
     data_dir: Path | None = _setting(values.directory, None)  # noqa: RUF009 - a field; of the embedded server
     redis_url: str | None = _setting(values.redis_url, None, is_secret=True)  # of rate buckets; None: in the database
+    roles: tuple[Role, ...] | None = _setting(values.roles, None)  # of `evertick up`; None: all
     host: str = _setting(values.text, "127.0.0.1")
     port: int = _setting(values.port, 8700)
     tls_cert: Path | None = _setting(values.directory, None)  # noqa: RUF009 - as above; of the API, with the chain; None: plain http

@@ -20,6 +20,15 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
+class Role(StrEnum):
+    """What a process may do besides running users' handlers."""
+
+    API = "api"  # answers over HTTP
+    SCHEDULER = "scheduler"  # fires timers
+    JANITOR = "janitor"  # removes what is old or unused, repairs what was lost
+    DISPATCHER = "dispatcher"  # delivers webhooks
+
+
 class Tracing(StrEnum):
     """Where the spans of runs go."""
 
@@ -180,6 +189,16 @@ def factor(value: Any) -> float | None:
     if not 1 < factor < 1e9:
         raise ValueError(f"must be a number above 1, or {UNLIMITED}")
     return factor
+
+
+def roles(value: Any) -> tuple[Role, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    known = {str(role) for role in Role}
+    if not isinstance(names, list) or not names or not all(isinstance(each, str) for each in names):
+        raise ValueError(f"must be among {', '.join(Role)}, by commas")
+    if unknown := [each.strip() for each in names if each.strip() not in known]:
+        raise ValueError(f"{', '.join(unknown) or 'nothing'}: must be among {', '.join(Role)}")
+    return tuple(Role(each.strip()) for each in names)
 
 
 def tracing(value: Any) -> Tracing:

@@ -1,7 +1,7 @@
 """Commands of operators: `evertick up` and `scheduler` run roles until a signal stops them, `migrate`, `doctor`."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,8 +13,10 @@ from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional, settings_with
 from evertick.cli.output import print_json, print_rows
 from evertick.cli.signatures import Option
+from evertick.config import values
 from evertick.config.reading import checked
 from evertick.config.settings import Settings
+from evertick.config.values import Role
 from evertick.runtime.liveness import reporting_liveness
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
@@ -25,7 +27,6 @@ from evertick.store.migration_plan import Step
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.wiring import (
-    Role,
     database,
     database_location,
     first_key,
@@ -39,15 +40,14 @@ from evertick.wiring import (
 
 logger = logging.getLogger("evertick")
 
-ALL_ROLES = ",".join(Role)
-SCHEDULER_ROLES = f"{Role.SCHEDULER},{Role.JANITOR}"
+SCHEDULER_ROLES = (Role.SCHEDULER, Role.JANITOR)
 
 
-def _roles(text: str) -> str:
-    unknown = {name.strip() for name in text.split(",")} - set(Role)
-    if unknown:
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}: must be among {ALL_ROLES}")
-    return text
+def _roles(text: str) -> tuple[Role, ...]:
+    try:
+        return values.roles(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 Host = Annotated[str | None, optional("--host", "Host of the API. (env EVERTICK_HOST)", metavar="HOST")]
@@ -56,8 +56,14 @@ NoMigrate = Annotated[
     bool,
     Option("--no-migrate", help="Refuse to start unless `evertick migrate` was run. Print no API key."),
 ]
+_ROLES = "Roles of this process, separated by commas; by default"
 Roles = Annotated[
-    str, Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
+    tuple[Role, ...] | None,
+    optional("--roles", f"{_ROLES} {','.join(Role)}. (env EVERTICK_ROLES)", metavar="ROLES", parser=_roles),
+]
+RolesOfScheduler = Annotated[
+    tuple[Role, ...] | None,
+    optional("--roles", f"{_ROLES} {','.join(SCHEDULER_ROLES)}.", metavar="ROLES", parser=_roles),
 ]
 
 
@@ -67,7 +73,7 @@ def up(
     port: Port = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
-    roles: Roles = ALL_ROLES,
+    roles: Roles = None,
     metrics_port: MetricsPort = None,
     no_migrate: NoMigrate = False,
     log_level: LogLevel = None,
@@ -93,16 +99,16 @@ def up(
         set_up_logs(settings.log_level, settings.log_format)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
         if no_migrate:
-            _serve(settings, roles, metrics_port, require_current_schema, create=False)
+            _serve(settings, roles or settings.roles or tuple(Role), metrics_port, require_current_schema, create=False)
         else:
-            _serve(settings, roles, metrics_port, migrate_database, create=True)
+            _serve(settings, roles or settings.roles or tuple(Role), metrics_port, migrate_database, create=True)
 
 
 def scheduler(
     *,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
-    roles: Roles = SCHEDULER_ROLES,
+    roles: RolesOfScheduler = None,
     metrics_port: MetricsPort = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -121,12 +127,12 @@ def scheduler(
         if settings.database_url is None and settings.data_dir is None:
             click.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
             raise click.exceptions.Exit(Exit.USAGE)
-        _serve(settings, roles, metrics_port, require_current_schema, create=False)
+        _serve(settings, roles or SCHEDULER_ROLES, metrics_port, require_current_schema, create=False)
 
 
 def _serve(
     settings: Settings,
-    roles: str,
+    roles: Collection[Role],
     metrics_port: int | None,
     prepare: Callable[[DatabaseAddress], Awaitable[Any]],
     *,
@@ -134,15 +140,14 @@ def _serve(
 ) -> None:
     if metrics_port is not None:
         settings = checked(replace(settings, metrics_port=metrics_port))
-    chosen = {Role(name.strip()) for name in roles.split(",")}
     raise_descriptor_limit()
     with database(settings, create=create) as url:
-        uvloop.run(_run(url, chosen, settings, prepare, shows_key=create))
+        uvloop.run(_run(url, roles, settings, prepare, shows_key=create))
 
 
 async def _run(
     url: DatabaseAddress,
-    roles: set[Role],
+    roles: Collection[Role],
     settings: Settings,
     prepare: Callable[[DatabaseAddress], Awaitable[Any]],
     *,
