@@ -31,6 +31,7 @@ from evertick.targets.brokers import (
 )
 from evertick.targets.brokers.publisher import Awaited, Connect
 from evertick.targets.brokers.stream import tls_context
+from evertick.targets.egress.resolution import TooManyLookups
 from ports import free_port
 from secured_server import write_certificates
 from targets.brokers.publishing import BODY, Guard, failure_of, message, publishing
@@ -406,9 +407,12 @@ class MovingKafka:
                     answer = struct.pack(">ihqh", 0, 0, 7, 0)
                 case _:
                     self.batches.append(data[8:])
-                    answer = struct.pack(">i", 1) + protocol.text("orders")
-                    answer += struct.pack(">iihq", 1, 0, 0 if number else 6, 41)  # 6: it does not lead the partition
+                    answer = self.answer_to_batch(number)
             writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
+
+    def answer_to_batch(self, number: int) -> bytes:
+        error = 0 if number else 6  # it does not lead the partition
+        return struct.pack(">i", 1) + protocol.text("orders") + struct.pack(">iihq", 1, 0, error, 41)
 
     def leader(self, asked: int) -> int:
         return 1 if self.batches else 0
@@ -436,6 +440,40 @@ async def test_a_partition_of_kafka_whose_leader_changes_gets_the_same_batch_aga
     before, after = kafka_brokers.batches
     assert before == after, "with its sequence number, so that a broker which has it stores it once"
     assert kafka_brokers.producers == 1
+
+
+class LeavingKafka(MovingKafka):
+    """Ends the connection instead of answering a batch, which it may have written."""
+
+    def leader(self, asked: int) -> int:
+        return 0
+
+    def answer_to_batch(self, number: int) -> bytes:
+        raise ConnectionAbortedError
+
+
+async def test_a_message_that_kafka_may_have_written_fails_although_no_name_can_be_looked_up_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its attempt must not count as one that was never started."""
+    monkeypatch.setattr(kafka, "FAIL_OVER_SECONDS", kafka.RETRY_SECONDS)
+    broker = LeavingKafka()
+
+    async def dial(host: str, port: int) -> list[str]:
+        if broker.batches:
+            raise TooManyLookups
+        return ["127.0.0.1"]
+
+    async with (
+        serving(broker) as port,
+        publishing(kafka.open_publisher, kafka_settings(port), dial=dial) as publisher,
+        asyncio.timeout(SECONDS),
+    ):
+        broker.ports = [port]
+        failure = await failure_of(publisher.publish(message(topic="orders", key="a")))
+    assert "the connection" in str(failure)
+    assert failure.retryable
+    assert len(broker.batches) == 1
 
 
 class CutOffKafka(MovingKafka):

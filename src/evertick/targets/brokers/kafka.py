@@ -38,6 +38,7 @@ from evertick.targets.brokers.kafka_cluster import (
 )
 from evertick.targets.brokers.publisher import Dial, Envelope, Publisher, PublishFailed, Sending, fail_all, made_of
 from evertick.targets.brokers.stream import all_of, broker_down
+from evertick.targets.egress.resolution import TooManyLookups
 
 MAX_BATCH_BYTES = 500_000
 """Half of what Kafka takes by default."""
@@ -147,7 +148,7 @@ class KafkaPublisher(Publisher):
     async def _send(self, partition: Partition, batch: list[Record]) -> None:
         """Send a batch, with retries; each of its records ends with an offset or a failure."""
         at_ms = time.time_ns() // 1_000_000
-        failure = broker_down("not tried")
+        failure = not_tried = broker_down("not tried")
         began = time.monotonic()
         seconds = RETRY_SECONDS if partition.is_failing else FAIL_OVER_SECONDS
         for backoff in itertools.chain((0.0, *BACKOFFS), itertools.repeat(BACKOFFS[-1])):
@@ -156,11 +157,11 @@ class KafkaPublisher(Publisher):
             await asyncio.sleep(backoff)
             try:
                 error, offset = await self._try(partition, batch, at_ms)
-            except PublishFailed as lost:
-                failure = lost
-                if not lost.retryable:
+            except (PublishFailed, TooManyLookups) as lost:
+                failure = _failure_of_try(lost, None if failure is not_tried else failure)
+                if not failure.retryable:
                     break
-                if not (lost.is_broker_down and self._cluster.is_reachable):
+                if not (failure.is_broker_down and self._cluster.is_reachable):
                     seconds = RETRY_SECONDS
                 self._cluster.forget(partition.topic)
                 continue
@@ -198,6 +199,15 @@ class KafkaPublisher(Publisher):
         data = protocol.record_batch([each.data for each in batch], at_ms, *partition.producer, partition.sequence)
         body = protocol.produce(partition.topic, partition.number, data, TIMEOUT_MS)
         return protocol.read_produced(await self._cluster.ask_node(leader, protocol.PRODUCE, body))
+
+
+def _failure_of_try(lost: PublishFailed | TooManyLookups, earlier: PublishFailed | None) -> PublishFailed:
+    """Without a name nothing is sent. But an earlier try may have written the batch: it counts as started."""
+    if isinstance(lost, PublishFailed):
+        return lost
+    if earlier is None:
+        raise lost
+    return earlier
 
 
 def _keyed(sending: Sending) -> tuple[bytes | None, bytes]:
