@@ -1,6 +1,6 @@
 """What is wrong with a body or a query is said in the words of the API, not in types and regular expressions."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -9,6 +9,7 @@ from evertick.api.decoding import decode, decode_document, parse_query
 from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.access import KeyRequest
 from evertick.contract.connections import read_connection
+from evertick.contract.events import EventStreamRequest
 from evertick.contract.jobs import JobsQuery, ResumeRequest
 from evertick.contract.runs import ReplayRequest, RunsQuery
 from evertick.contract.workers import HeartbeatRequest, LeaseRequest, OutcomesRequest
@@ -71,6 +72,15 @@ def outcome(**fields: Any) -> dict[str, Any]:
         ),
         (OutcomesRequest, outcome(eror="x"), "/outcomes/0/eror", "is not a known field: did you mean 'error'?"),
         (ResumeRequest, {"missed": "all"}, "/missed", "must be one of skip, run_once, run_all"),
+        (ResumeRequest, {"missed": "all - at `$.run_id`"}, "/missed", "must be one of skip, run_once, run_all"),
+        (
+            EventStreamRequest,
+            {"sink": {"type": "x" * 100_000}},
+            "/sink/type",
+            "must be one of http, kafka, rabbitmq, redis_stream, nats, sqs",
+        ),
+        (EventStreamRequest, {"sink": {"type": None}}, "/sink/type", "must be a string, not null"),
+        (EventStreamRequest, {"sink": {"type": ["http"]}}, "/sink/type", "must be a string, not an array"),
         (KeyRequest, {"role": "king"}, "/role", "must be one of viewer, operator, editor, admin, worker, app"),
         (ReplayRequest, {"rate_per_second": 0}, "/rate_per_second", "must be from 0.01 to 1000"),
         (ReplayRequest, {"filter": {"label": "x"}}, "/filter/label", "must be a name and a value, such as team:growth"),
@@ -124,10 +134,46 @@ def test_a_fault_of_a_query_is_said_in_words(
     assert str(refused.value.detail) == f"parameter {pointer[1:]} {reason}"
 
 
-def test_a_fault_of_a_connection_is_said_in_words() -> None:
+@pytest.mark.parametrize(
+    ("kind", "settings", "pointer", "reason"),
+    [
+        ("kafka", {"bootstrap_servers": []}, "/bootstrap_servers", "must not be empty"),
+        (
+            "kafka",
+            {"bootstrap_servers": ["kafka://b1"]},
+            "/bootstrap_servers/0",
+            "must be a name or an address, such as broker.example.com:9092",
+        ),
+        (
+            "redis_stream",
+            {"host": "redis://h"},
+            "/host",
+            "must be a name or an address, such as broker.example.com",
+        ),
+        (
+            "sqs",
+            {"region": "eu", "access_key_id": "k", "endpoint_url": "sqs.local"},
+            "/endpoint_url",
+            "must be an http or https URL without a path, such as https://sqs.example.com",
+        ),
+    ],
+)
+def test_a_fault_of_a_connection_is_said_in_words(
+    kind: str, settings: dict[str, object], pointer: str, reason: str
+) -> None:
     with pytest.raises(InvalidFields) as refused:
-        read_connection({"name": "k", "type": "kafka", "settings": {"bootstrap_servers": []}})
-    assert [tuple(fault) for fault in refused.value.faults] == [("/settings/bootstrap_servers", "must not be empty")]
+        read_connection({"name": "k", "type": kind, "settings": settings})
+    assert [tuple(fault) for fault in refused.value.faults] == [(f"/settings{pointer}", reason)]
+
+
+class Numbered(msgspec.Struct):
+    number: Annotated[str, msgspec.Meta(pattern=r"^\d+'?$")]
+
+
+def test_a_regular_expression_that_has_no_words_is_told_as_it_is() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        decode_document(b'{"number": "x"}', Numbered)
+    assert [fault.reason for fault in refused.value.faults] == [r"must match the regular expression ^\d+'?$"]
 
 
 def test_an_empty_body_is_called_empty() -> None:

@@ -28,7 +28,7 @@ SECRET_MAX_LENGTH = 16_384
 Text = Annotated[str, Meta(min_length=1, max_length=255, pattern=patterns.STORABLE)]
 Host = Annotated[
     str,
-    Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9_.:\[\]-]+$", description="A name or an address."),
+    Meta(min_length=1, max_length=255, pattern=patterns.BROKER_HOST, description="A name or an address."),
 ]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 Certificates = Annotated[
@@ -41,7 +41,7 @@ Certificates = Annotated[
     ),
 ]
 Servers = Annotated[
-    list[Annotated[str, Meta(min_length=1, max_length=262, pattern=r"^[A-Za-z0-9_.\[\]:-]+$", examples=["b1:9092"])]],
+    list[Annotated[str, Meta(min_length=1, max_length=262, pattern=patterns.BROKER_SERVER, examples=["b1:9092"])]],
     Meta(min_length=1, max_length=32),
 ]
 Secret = Annotated[str, Meta(max_length=SECRET_MAX_LENGTH, pattern=patterns.STORABLE)]
@@ -123,7 +123,7 @@ class SqsConnection(_Settings, frozen=True, kw_only=True):
             str,
             Meta(
                 max_length=2048,
-                pattern=r"^https?://[^\s/?#@]+/?$",
+                pattern=patterns.ENDPOINT,
                 description="Where requests go. If not set: the endpoint of AWS for the region.",
             ),
         ]

@@ -1,5 +1,6 @@
 """What does not fit its shape, in the words of the API. msgspec says it in types of Python and regular expressions."""
 
+import ast
 import functools
 import re
 from collections.abc import Hashable, Iterable
@@ -11,15 +12,16 @@ from msgspec import inspect
 from evertick.contract import patterns
 from evertick.contract.reading import NO_INSTANT, NO_ZONE
 from evertick.domain.errors import Fault
-from evertick.domain.job.faults import Faults, below
+from evertick.domain.job.faults import Faults, below, echo
 
-_PLACE = re.compile(r" - at `(?P<key>key` in `)?\$(?P<path>.*)`$")
+_PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`", re.DOTALL)
+"""The last one in the message: before it may be what the caller sent."""
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _SOMEWHERE = "[...]"
 """In a place: a member whose name is not told. The pointer ends before it."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-_WRONG_TYPE = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`")
+_WRONG_TYPE = re.compile(r"Expected `([a-z |]+)`(?:, got `([A-Za-z]+)`)?")
 _OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=) (\S+)")
 _WRONG_LENGTH = re.compile(r"Expected `([a-z]+)` of length (>=|<=) (\d+)")
 _NO_MATCH = re.compile(r"Expected `str` matching regex (.+)", re.DOTALL)
@@ -34,7 +36,13 @@ _WANTED = {
     "object": "an object",
     "datetime": "a string",
 }
-_GOT = _WANTED | {"int": "a number", "bool": "a boolean"}
+_GOT = _WANTED | {
+    "int": "a number",
+    "bool": "a boolean",
+    "NoneType": "null",  # as Python names what a tag is instead of a string
+    "list": "an array",
+    "dict": "an object",
+}
 _PARTS = {"str": "character", "array": "item", "object": "member"}
 NO_CURSOR = "is none that an earlier page gave"
 _FORMS = {
@@ -53,6 +61,9 @@ _FORMS = {
         patterns.QUEUE: "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
         patterns.CONNECTION: "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter",
         patterns.HOST: "must be a host, such as api.example.com or 10.0.0.7:8080",
+        patterns.BROKER_HOST: "must be a name or an address, such as broker.example.com",
+        patterns.BROKER_SERVER: "must be a name or an address, such as broker.example.com:9092",
+        patterns.ENDPOINT: "must be an http or https URL without a path, such as https://sqs.example.com",
         patterns.LABEL: "must be a name and a value, such as team:growth",
         patterns.NAME: "must not be blank, begin or end with white space, or contain control characters",
         patterns.STORABLE: "contains a NUL character (\\u0000), which PostgreSQL cannot store",
@@ -70,11 +81,11 @@ def fault_of(error: msgspec.ValidationError, kind: Any = Any) -> Fault:
     `kind` is the type that was wanted.
     """
     text = str(error)
-    place = _PLACE.search(text)
+    place = _PLACE.fullmatch(text)
     known = "" if place is None else place["path"].partition(_SOMEWHERE)[0]
     steps = [name or index for name, index in _STEP.findall(known)]
     pointer = "".join(f"/{step}" for step in steps)
-    reason = _PLACE.sub("", text)
+    reason = text if place is None else place["reason"]
     is_exact = place is None or (place["path"] == known and not place["key"])
     shapes = _shapes_at(kind, steps) if is_exact else []
     if unknown := _UNKNOWN.fullmatch(reason):
@@ -110,6 +121,8 @@ def _choices(shape: inspect.Type) -> list[inspect.Type]:
 
 def _below(shape: inspect.Type, step: str) -> list[inspect.Type]:
     match shape:
+        case inspect.StructType() if step == shape.tag_field:
+            return [inspect.LiteralType((cast("str", shape.tag),))]
         case inspect.StructType():
             return [choice for field in shape.fields if field.encode_name == step for choice in _choices(field.type)]
         case inspect.ListType() | inspect.VarTupleType():
@@ -128,7 +141,7 @@ def _unknown_field(parent: str, name: str, shapes: list[inspect.Type]) -> Fault:
 
 
 def _in_words(reason: str, shapes: list[inspect.Type]) -> str:  # noqa: PLR0911 - by message
-    if reason.startswith("Invalid enum value") and (allowed := _allowed(shapes)):
+    if reason.startswith(("Invalid enum value", "Invalid value")) and (allowed := _allowed(shapes)):
         return f"must be one of {', '.join(allowed)}"
     if reason == "Invalid RFC3339 encoded datetime":
         return NO_INSTANT
@@ -142,7 +155,7 @@ def _in_words(reason: str, shapes: list[inspect.Type]) -> str:  # noqa: PLR0911 
         return _wrong_length(_PARTS.get(wrong[1], "item"), wrong[2], int(wrong[3]))
     if wrong := _NO_MATCH.fullmatch(reason):
         return _no_match(wrong[1])
-    return f"is wrong: {reason[:1].lower()}{reason[1:]}"
+    return f"is wrong: {echo(reason[:1].lower() + reason[1:])}"
 
 
 def _allowed(shapes: list[inspect.Type]) -> list[str]:
@@ -158,12 +171,14 @@ def _allowed(shapes: list[inspect.Type]) -> list[str]:
     return [str(word) for word in found]
 
 
-def _wrong_type(wanted: list[str], got: str) -> str:
+def _wrong_type(wanted: list[str], got: str | None) -> str:
     words = list(dict.fromkeys(_WANTED.get(each, each) for each in wanted if each != "null"))
     if "a number" in words and "a whole number" in words:
         words.remove("a whole number")
     must = f"must be {' or '.join(words)}"
-    return must if got == "float" and words == ["a whole number"] else f"{must}, not {_GOT.get(got, got)}"
+    if got is None or (got == "float" and words == ["a whole number"]):
+        return must
+    return f"{must}, not {_GOT.get(got, got)}"
 
 
 def _out_of_range(side: str, limit: str, shapes: list[inspect.Type]) -> str:
@@ -192,4 +207,4 @@ def _no_match(pattern: str) -> str:
         return words
     if one_of := _ONE_OF.fullmatch(pattern[1:-1]):
         return f"must be one of {', '.join(one_of[1].split('|'))}"
-    return f"must match the regular expression {pattern[1:-1]}"
+    return f"must match the regular expression {ast.literal_eval(pattern)}"
