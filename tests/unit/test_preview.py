@@ -63,6 +63,16 @@ def test_an_instant_that_the_clocks_move_is_noted(text: str, dst_gap: str, note:
     assert notes(preview(Schedule(text, NEW_YORK, dst_gap), BEFORE_GAP, 1)) == [(note,)]
 
 
+def test_an_instant_with_its_own_zone_is_noted_too() -> None:
+    ahead = preview(Schedule("CRON_TZ=America/New_York 2026-03-08T02:30"), BEFORE_GAP, 1)
+    assert notes(ahead) == [("02:30 does not exist on this day: caught up at 03:00",)]
+
+
+def test_an_instant_that_comes_twice_runs_once_also_with_both() -> None:
+    ahead = preview(Schedule("2026-11-01T01:30", NEW_YORK, dst_overlap="both"), BEFORE_GAP, 2)
+    assert notes(ahead) == [("01:30 happens twice: only the first runs",)]
+
+
 def test_an_instant_with_an_offset_is_not_moved_by_the_clocks() -> None:
     assert notes(preview(Schedule("2026-03-08T02:30-05:00", NEW_YORK), BEFORE_GAP, 1)) == [()]
 

@@ -17,6 +17,7 @@ from evertick.domain.schedule.lint import Finding, Severity, uses_hash
 from evertick.domain.schedule.patterns.wall import ListPattern
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon, fixed_times
+from evertick.domain.schedule.text import split_zone
 from evertick.domain.schedule.ticks import LostTicks
 from evertick.domain.schedule.zone import Stretch
 from evertick.domain.schedule.zoned import CORRECTION_S, ZonedTicks
@@ -179,6 +180,7 @@ class _ClockNotes:
         self._zone = schedule.zone
         self._gap, self._overlap = schedule.dst_gap, schedule.dst_overlap
         self._zoned = _fixed_ticks(schedule)
+        self._runs_once = isinstance(schedule.spec, Once)
 
     def of(self, at: int, previous: int | None) -> tuple[str, ...]:
         """Notes on the fire time at `at`, of which `previous` is the one listed before."""
@@ -216,7 +218,7 @@ class _ClockNotes:
             which = "first"
         else:
             return ""
-        only = self._zoned is not None and self._overlap is not DstOverlap.BOTH
+        only = self._zoned is not None and (self._runs_once or self._overlap is not DstOverlap.BOTH)
         return f"{wall_time(wall)} happens twice: " + (f"only the {which} runs" if only else f"{which} of two")
 
 
@@ -235,7 +237,7 @@ def _fixed_ticks(schedule: Schedule) -> ZonedTicks | None:
 
 def _one_off(schedule: Schedule) -> ListPattern | None:
     """The reading of the clock that an instant without an offset names: its spec is an instant already."""
-    at = read_instant(schedule.text)
+    at = read_instant(split_zone(schedule.text, "UTC")[0])
     return ListPattern([to_wall(at)]) if at is not None and at.tzinfo is None else None
 
 
