@@ -176,6 +176,23 @@ def test_a_variable_of_another_program_that_uses_the_prefix_is_left_alone(name: 
     assert read_settings({f"EVERTICK_{name}": "x"}, tmp_path) == read_settings({}, tmp_path)
 
 
+def test_what_kubernetes_tells_pods_of_a_service_named_evertick_is_no_setting(tmp_path: Path) -> None:
+    told = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "8700",
+        "SERVICE_PORT_HTTP": "8700",
+        "PORT": "tcp://10.0.0.1:8700",
+        "PORT_8700_TCP": "tcp://10.0.0.1:8700",
+        "PORT_8700_TCP_PROTO": "tcp",
+        "METRICS_SERVICE_HOST": "10.0.0.2",
+        "METRICS_SERVICE_PORT": "9464",
+        "METRICS_PORT": "tcp://10.0.0.2:9464",
+    }
+    assert read_settings({f"EVERTICK_{name}": value for name, value in told.items()}, tmp_path) == Settings()
+    with pytest.raises(ConfigInvalid, match="EVERTICK_PORT: must be a number"):
+        read_settings({"EVERTICK_PORT": "http://10.0.0.1:8700"}, tmp_path)
+
+
 @pytest.mark.parametrize(("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")])
 def test_tls_needs_a_certificate_and_its_key(given: str, missing: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=f"{missing}: is missing, and {given} is given: TLS needs both files"):

@@ -7,6 +7,7 @@ with `_FILE` at its end names it.
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -23,6 +24,8 @@ PROFILES = "profiles"
 """A table of servers in the file, for commands that go over the API; they read it themselves."""
 DEFAULT_FILE = "evertick.toml"
 _CHOOSING = frozenset({FILE_VARIABLE, PROFILE_VARIABLE})
+_SERVICE = re.compile(rf"{PREFIX}(?:\w+_)?SERVICE_(?:HOST|PORT(?:_\w+)?)")
+_SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 class ConfigInvalid(EvertickError, ValueError):  # noqa: N818 - says what is wrong
@@ -89,7 +92,11 @@ def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str
 
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict[str, tuple[str, Any]]:
     known = {PREFIX + each.name.upper(): each.name for each in fields(Settings)}
-    ours = {key: value for key, value in environment.items() if key.startswith(PREFIX) and key not in _CHOOSING}
+    ours = {
+        key: value
+        for key, value in environment.items()
+        if key.startswith(PREFIX) and key not in _CHOOSING and not _is_of_kubernetes(key, value)
+    }
     secrets = [PREFIX + each.name.upper() for each in fields(Settings) if each.metadata["is_secret"]]
     for key in secrets:
         if path := ours.pop(key + FILE_SUFFIX, ""):
@@ -100,6 +107,11 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict
     )
     faults += [f"{key} is not known{nearest}" for key, nearest in strangers if nearest]
     return {known[key]: (key, value) for key, value in ours.items() if key in known and value}
+
+
+def _is_of_kubernetes(key: str, value: str) -> bool:
+    """Whether it tells pods where a service is whose name begins with `evertick`: EVERTICK_PORT is then a URL."""
+    return _SERVICE.fullmatch(key) is not None or _SERVICE_URL.match(value) is not None
 
 
 def _read_secret(key: str, path: str, ours: dict[str, str], faults: list[str]) -> None:
