@@ -16,9 +16,11 @@ from evertick.config.settings import Settings
 OpenTab = Callable[..., Tab]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def live(postgres_servers: postgres.Servers) -> Iterator[LiveServer]:
-    """A server with real jobs and runs."""
+    """A server with real jobs and runs, for one module: it is in this process, and so are its metrics, which tests of
+    other modules count.
+    """
     with live_server(
         postgres_servers.get(postgres.EMBEDDED), Settings(port=0, trusted_proxies=(ip_network("127.0.0.1/32"),))
     ) as server:
