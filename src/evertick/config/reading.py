@@ -110,7 +110,7 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict
 
 
 def _is_of_kubernetes(key: str, value: str) -> bool:
-    """Whether it tells pods where a service is whose name begins with `evertick`: EVERTICK_PORT is then a URL."""
+    """Whether Kubernetes sets it for a service with a name such as `evertick`: EVERTICK_PORT is then a URL."""
     return _SERVICE.fullmatch(key) is not None or _SERVICE_URL.match(value) is not None
 
 

@@ -18,7 +18,7 @@ _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`
 """The last one in the message: before it may be what the caller sent."""
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _SOMEWHERE = "[...]"
-"""In a place: a member whose name is not told. The pointer ends before it."""
+"""In a place: a member without its name. The pointer ends before it."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _WRONG_TYPE = re.compile(r"Expected `([a-z |]+)`(?:, got `([A-Za-z]+)`)?")

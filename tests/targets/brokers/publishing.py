@@ -1,9 +1,9 @@
-"""What tests of publishers share: messages, a guard, and a publisher that is closed at the end."""
+"""What tests of publishers share: messages, a guard, small servers, and a publisher that is closed at the end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -12,6 +12,8 @@ from evertick.targets.brokers.publisher import Awaited, Connect, Dial, Envelope,
 
 MANY = 1000
 WAIT_SECONDS = 180
+"""On a machine of any speed: reaching it means that something hangs."""
+Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ATTRIBUTES = {
     "specversion": "1.0",
     "id": "run_1",
@@ -76,6 +78,23 @@ async def publishing(
         yield publisher
     finally:
         await publisher.close()
+
+
+@asynccontextmanager
+async def serving(serve: Serve) -> AsyncIterator[int]:
+    """The port of a server."""
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the publisher has left
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
 
 
 async def failure_of(publishing: Awaitable[object]) -> PublishFailed:

@@ -5,13 +5,10 @@ import gc
 import gzip
 import json
 import ssl
-import struct
 import sys
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from pamqp import commands, frame
@@ -21,7 +18,6 @@ from pamqp.heartbeat import Heartbeat
 
 from evertick.targets.brokers import (
     kafka,
-    kafka_cluster,
     kafka_protocol as protocol,
     nats,
     rabbitmq,
@@ -31,31 +27,9 @@ from evertick.targets.brokers import (
 )
 from evertick.targets.brokers.publisher import Awaited, Connect
 from evertick.targets.brokers.stream import tls_context
-from evertick.targets.egress.resolution import TooManyLookups
 from ports import free_port
 from secured_server import write_certificates
-from targets.brokers.publishing import BODY, Guard, failure_of, message, publishing
-
-SECONDS = 120
-"""On a machine of any speed: reaching it means that something hangs."""
-Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def serving(serve: Serve) -> AsyncIterator[int]:
-    """The port of a server."""
-
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the publisher has left
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(served, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+from targets.brokers.publishing import BODY, WAIT_SECONDS, Guard, Serve, failure_of, message, publishing, serving
 
 
 def sqs_settings(port: int, host: str = "localhost") -> dict[str, object]:
@@ -76,7 +50,7 @@ async def test_an_answer_of_sqs_that_names_no_message_fails_it() -> None:
     async with (
         serving(http_answer(b"{}")) as port,
         publishing(sqs.open_publisher, sqs_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(queue_url="http://q/1/orders")))
     assert str(failure) == "localhost: the answer does not name the message"
@@ -89,7 +63,7 @@ async def test_a_session_token_that_sqs_repeats_is_in_no_reason() -> None:
     async with (
         serving(http_answer(body, status="403 Forbidden")) as port,
         publishing(sqs.open_publisher, sqs_settings(port), {"session_token": "hidden"}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.check())
     assert str(failure) == "wrong credentials: localhost: SignatureDoesNotMatch: The signature does not match."
@@ -100,7 +74,7 @@ async def test_a_packed_answer_of_sqs_is_not_unpacked() -> None:
     async with (
         serving(http_answer(packed, "Content-Encoding: gzip")) as port,
         publishing(sqs.open_publisher, sqs_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(queue_url="http://q/1/orders")))
     assert failure.retryable
@@ -139,7 +113,7 @@ async def test_messages_wait_for_a_node_that_is_down_although_the_guard_refuses_
         name: [each.replace("{}", port) for each in value] if isinstance(value, list) else value
         for name, value in settings.items()
     }
-    async with publishing(connect, given, dial=Guard("refused")) as publisher, asyncio.timeout(SECONDS):
+    async with publishing(connect, given, dial=Guard("refused")) as publisher, asyncio.timeout(WAIT_SECONDS):
         failure = await failure_of(publisher.publish(message(**address)))
     assert str(failure) == f"cannot connect to localhost:{port}: Connection refused"
     assert (failure.retryable, failure.is_broker_down) == (True, True)
@@ -172,7 +146,7 @@ async def test_an_answer_of_redis_without_end_ends_the_connection(answer: bytes,
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(stream="orders")))
     assert str(failure) == reason
@@ -195,7 +169,7 @@ async def test_a_redis_that_drips_and_never_answers_is_left(monkeypatch: pytest.
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(stream="orders")))
     assert str(failure) == f"localhost:{port}: the broker has not answered for 0.3 s"
@@ -213,7 +187,7 @@ async def test_a_redis_that_does_not_answer_a_wait_with_a_number_has_stored_noth
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port, "replicas": 1}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(stream="orders")))
     assert str(failure) == "Redis sent what cannot be read"
@@ -236,7 +210,7 @@ async def test_a_redis_that_its_replicas_have_left_is_left_too() -> None:
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port, "replicas": 1}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(stream="orders")))
         assert str(failure).startswith("0 of 1 replicas")
@@ -256,7 +230,7 @@ async def test_a_long_name_that_a_payload_makes_is_not_remembered() -> None:
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         await publisher.publish(message(stream=stream_name))
     protocol.partition_hash(key)
@@ -275,7 +249,7 @@ async def test_redis_gets_messages_while_it_has_not_answered_others() -> None:
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         sent = [Awaited(message(body=body, stream="orders")) for body in (b"first", b"second")]
         for each in sent:
@@ -299,7 +273,7 @@ async def test_a_redis_that_takes_nobody_is_tried_again(said: bytes, reason: str
     async with (
         serving(serve) as port,
         publishing(redis_stream.open_publisher, {**REDIS, "port": port}) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(stream="orders")))
     assert str(failure) == reason
@@ -327,188 +301,13 @@ async def test_one_message_that_sqs_refuses_a_batch_for_fails_alone() -> None:
     async with (
         serving(serve) as port,
         publishing(sqs.open_publisher, sqs_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         await publisher.send(batch)
         failure = await failure_of(batch[1].answer)
         assert await batch[0].answer == await batch[2].answer == "queue orders, message m"
     assert str(failure) == "localhost: InvalidParameterValue: a bad one"
     assert bodies == [["one", "bad", "two"], ["one"], ["bad"], ["two"]]
-
-
-class NamingKafka:
-    """Names another broker, which is itself, each time it is asked, and gives out no producer ids."""
-
-    def __init__(self) -> None:
-        self.named = self.opened = self.now_open = self.most_open = 0
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.opened += 1
-        self.now_open += 1
-        self.most_open = max(self.most_open, self.now_open)
-        port = writer.get_extra_info("sockname")[1]
-        try:
-            while True:
-                data = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
-                answer = self._metadata(port) if data[:2] == b"\0\x03" else struct.pack(">ihqh", 0, 14, -1, -1)
-                writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
-        finally:
-            self.now_open -= 1
-
-    def _metadata(self, port: int) -> bytes:
-        self.named += 1
-        brokers = struct.pack(">iii", 0, 1, self.named) + protocol.text(f"b{self.named}")
-        brokers += struct.pack(">i", port) + protocol.text(None)
-        topic = struct.pack(">ih", 1, 0) + protocol.text("orders") + b"\0"
-        partition = struct.pack(">ihiiii", 1, 0, 0, self.named, 0, 0)
-        return brokers + protocol.text("c") + struct.pack(">i", 1) + topic + partition
-
-
-def kafka_settings(port: int) -> dict[str, object]:
-    return {"bootstrap_servers": [f"localhost:{port}"], "security_protocol": "PLAINTEXT"}
-
-
-async def test_a_kafka_that_names_ever_new_brokers_gets_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_cluster, "MAX_CONNECTIONS", 3)
-    monkeypatch.setattr(kafka, "FAIL_OVER_SECONDS", kafka.RETRY_SECONDS)
-    server = NamingKafka()
-    async with (
-        serving(server) as port,
-        publishing(kafka.open_publisher, kafka_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
-    ):
-        failure = await failure_of(publisher.publish(message(topic="orders")))
-    assert str(failure) == "topic orders: the broker is still starting, or the cluster has no controller"
-    assert server.opened > 3
-    assert server.most_open <= 4  # one is opened while another is closed
-
-
-SEQUENCE_AT = 95
-"""In the request of a batch for the topic orders, after its correlation id."""
-
-
-class MovingKafka:
-    """Two brokers. The first leads the partition until a batch comes to it, then the second does."""
-
-    def __init__(self) -> None:
-        self.ports: list[int] = []
-        self.batches: list[bytes] = []
-        self.producers = 0
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number = self.ports.index(writer.get_extra_info("sockname")[1])
-        while True:
-            data = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
-            match int.from_bytes(data[:2]):
-                case protocol.METADATA:
-                    answer = self._metadata(self.leader(number))
-                case protocol.INIT_PRODUCER_ID:
-                    self.producers += 1
-                    answer = struct.pack(">ihqh", 0, 0, 7, 0)
-                case _:
-                    self.batches.append(data[8:])
-                    answer = self.answer_to_batch(number)
-            writer.write((len(answer) + 4).to_bytes(4) + data[4:8] + answer)
-
-    def answer_to_batch(self, number: int) -> bytes:
-        error = 0 if number else 6  # it does not lead the partition
-        return struct.pack(">i", 1) + protocol.text("orders") + struct.pack(">iihq", 1, 0, error, 41)
-
-    def leader(self, asked: int) -> int:
-        return 1 if self.batches else 0
-
-    def _metadata(self, leader: int) -> bytes:
-        brokers = struct.pack(">ii", 0, len(self.ports))
-        for node, port in enumerate(self.ports):
-            brokers += struct.pack(">i", node) + protocol.text("localhost") + struct.pack(">i", port)
-            brokers += protocol.text(None)
-        topic = struct.pack(">ih", 1, 0) + protocol.text("orders") + b"\0"
-        partition = struct.pack(">ihiiii", 1, 0, 0, leader, 0, 0)
-        return brokers + protocol.text("c") + struct.pack(">i", 0) + topic + partition
-
-
-async def test_a_partition_of_kafka_whose_leader_changes_gets_the_same_batch_again() -> None:
-    kafka_brokers = MovingKafka()
-    async with (
-        serving(kafka_brokers) as first,
-        serving(kafka_brokers) as second,
-        publishing(kafka.open_publisher, kafka_settings(first)) as publisher,
-        asyncio.timeout(SECONDS),
-    ):
-        kafka_brokers.ports = [first, second]
-        assert await publisher.publish(message(topic="orders", key="a")) == "topic orders, partition 0, offset 41"
-    before, after = kafka_brokers.batches
-    assert before == after, "with its sequence number, so that a broker which has it stores it once"
-    assert kafka_brokers.producers == 1
-
-
-class LeavingKafka(MovingKafka):
-    """Ends the connection instead of answering a batch, which it may have written."""
-
-    def leader(self, asked: int) -> int:
-        return 0
-
-    def answer_to_batch(self, number: int) -> bytes:
-        raise ConnectionAbortedError
-
-
-async def test_a_message_that_kafka_may_have_written_fails_although_no_name_can_be_looked_up_any_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its attempt must not count as one that was never started."""
-    monkeypatch.setattr(kafka, "FAIL_OVER_SECONDS", kafka.RETRY_SECONDS)
-    broker = LeavingKafka()
-
-    async def dial(host: str, port: int) -> list[str]:
-        if broker.batches:
-            raise TooManyLookups
-        return ["127.0.0.1"]
-
-    async with (
-        serving(broker) as port,
-        publishing(kafka.open_publisher, kafka_settings(port), dial=dial) as publisher,
-        asyncio.timeout(SECONDS),
-    ):
-        broker.ports = [port]
-        failure = await failure_of(publisher.publish(message(topic="orders", key="a")))
-    assert "the connection" in str(failure)
-    assert failure.retryable
-    assert len(broker.batches) == 1
-
-
-class CutOffKafka(MovingKafka):
-    """The first broker does not hear of the second, and names a leader that is gone."""
-
-    def leader(self, asked: int) -> int:
-        return 1 if asked == 1 else 2
-
-
-async def test_a_broker_of_kafka_that_does_not_know_the_new_leader_is_not_the_only_one_that_is_asked() -> None:
-    kafka_brokers = CutOffKafka()
-    async with (
-        serving(kafka_brokers) as first,
-        serving(kafka_brokers) as second,
-        publishing(kafka.open_publisher, kafka_settings(first)) as publisher,
-        asyncio.timeout(SECONDS),
-    ):
-        kafka_brokers.ports = [first, second, free_port()]
-        assert await publisher.publish(message(topic="orders", key="a")) == "topic orders, partition 0, offset 41"
-
-
-async def test_sequence_numbers_of_kafka_begin_again_after_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_SEQUENCE", 1)
-    kafka_brokers = MovingKafka()
-    async with (
-        serving(kafka_brokers) as first,
-        serving(kafka_brokers) as second,
-        publishing(kafka.open_publisher, kafka_settings(first)) as publisher,
-        asyncio.timeout(SECONDS),
-    ):
-        kafka_brokers.ports = [first, second]
-        for _ in range(3):
-            await publisher.publish(message(topic="orders", key="a"))
-    sequences = [struct.unpack_from(">i", batch, SEQUENCE_AT)[0] for batch in kafka_brokers.batches]
-    assert sequences == [0, 0, 1, 0], "the first was tried twice"
 
 
 AMQP_ANSWERS: dict[type, Frame] = {
@@ -558,7 +357,7 @@ async def test_a_broker_of_rabbitmq_cannot_ask_for_tiny_frames() -> None:
     async with (
         serving(amqp_broker(sizes, confirms=True)) as port,
         publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         await publisher.publish(message(body=b"x" * 4000, routing_key="orders"))
     assert sizes == [4008]
@@ -578,7 +377,7 @@ async def test_messages_that_were_given_up_are_not_kept_for_a_broker_of_rabbitmq
     async with (
         serving(amqp_broker([], confirms=False)) as port,
         publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         sending = Watched(message(routing_key="orders"))
         weakref.finalize(sending, is_gone.set)
@@ -595,7 +394,7 @@ async def test_a_broker_of_rabbitmq_that_sends_heartbeats_and_does_not_answer_is
     async with (
         serving(amqp_broker([], confirms=True)) as port,
         publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         failure = await failure_of(publisher.publish(message(exchange="orders", routing_key="orders")))
     assert str(failure) == f"localhost:{port}: the broker has not answered for 0.3 s"
@@ -639,12 +438,12 @@ async def test_a_channel_that_rabbitmq_closes_before_it_is_opened_anew_is_not_cl
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rabbitmq, "RENEW_SECONDS", 0.0)  # after a refusal the channel is opened anew
-    monkeypatch.setattr(rabbitmq, "CONFIRM_SECONDS", SECONDS)  # when the second message is confirmed
+    monkeypatch.setattr(rabbitmq, "CONFIRM_SECONDS", WAIT_SECONDS)  # when the second message is confirmed
     server = ClosingRabbitMq()
     async with (
         serving(server) as port,
         publishing(rabbitmq.open_publisher, amqp_settings(port)) as publisher,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(WAIT_SECONDS),
     ):
         refused, lost = (Awaited(message(number, routing_key="orders")) for number in (1, 2))
         await publisher.send([refused, lost])
@@ -675,7 +474,7 @@ async def test_what_is_said_before_tls_names_no_servers_of_nats(tmp_path: Path, 
         await reader.readuntil(b"$JS.API.INFO")
 
     guard, is_up = Guard(), True
-    async with asyncio.timeout(SECONDS), serving(serve) as port:
+    async with asyncio.timeout(WAIT_SECONDS), serving(serve) as port:
         given = {"servers": [f"localhost:{port}"], "tls": True, "tls_ca": authority.read_text(encoding="utf-8")}
         async with publishing(nats.open_publisher, given, dial=guard) as publisher:
             failure = await failure_of(publisher.check())
